@@ -1,0 +1,52 @@
+# Everything runs inside .venv; nothing outside the project is touched.
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint bench-quick bench bench-full dist clean
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+install: $(STAMP)  ## create .venv and install attnlearn with everything its tests need
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)     ## the main job, on a real layer
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)     ## the test suite, without what is marked slow
+	$(BIN)/python -m pytest
+
+test-all: $(STAMP) ## the test suite, slow tests included
+	$(BIN)/python -m pytest -m ''
+
+lint: $(STAMP)     ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench-quick: $(STAMP)  ## two minutes of benchmarks
+	$(BIN)/python -m benchmarks quick
+
+bench: $(STAMP)    ## fifteen minutes of benchmarks, about three seeds a row
+	$(BIN)/python -m benchmarks bench
+
+bench-full: $(STAMP)   ## hours; one JSON line a case, resumable
+	$(BIN)/python -m benchmarks full
+
+dist: $(STAMP)     ## a wheel and an sdist, smoke-tested in an empty environment
+	rm -rf dist build/smoke
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/smoke
+	build/smoke/bin/python -m pip install --quiet dist/*.whl
+	build/smoke/bin/python -c "import attnlearn; layer = attnlearn.AttentionLayer.random(2, 4); print(layer)"
+	build/smoke/bin/attnlearn --version
+
+clean:           ## remove what can be made again
+	rm -rf .venv dist build demo .pytest_cache .ruff_cache

@@ -1,0 +1,71 @@
+"""Learn multi-head attention layers from examples or queries, and prove what was learned.
+
+    solution = attnlearn.recover(x, y)        # random examples
+    solution = attnlearn.extract(oracle, dim) # chosen queries
+    solution = attnlearn.train.fit(x, labels, num_heads=8)
+
+Everything is imported on first use, so that `import attnlearn` and `attnlearn --help` answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from attnlearn._version import __version__
+
+if TYPE_CHECKING:
+    from attnlearn import convert as convert
+    from attnlearn import data as data
+    from attnlearn._canonical import Support as Support
+    from attnlearn._certificate import Certificate as Certificate
+    from attnlearn._certificate import Check as Check
+    from attnlearn._certificate import Claim as Claim
+    from attnlearn._certificate import Status as Status
+    from attnlearn._distance import Distance as Distance
+    from attnlearn._distance import distance as distance
+    from attnlearn._errors import AttnlearnError as AttnlearnError
+    from attnlearn._errors import NotEstablished as NotEstablished
+    from attnlearn._errors import OracleError as OracleError
+    from attnlearn._layer import AttentionLayer as AttentionLayer
+    from attnlearn._result import Outcome as Outcome
+    from attnlearn._result import Phase as Phase
+    from attnlearn._result import Solution as Solution
+
+_EXPORTS = {
+    "AttentionLayer": "attnlearn._layer",
+    "AttnlearnError": "attnlearn._errors",
+    "Certificate": "attnlearn._certificate",
+    "Check": "attnlearn._certificate",
+    "Claim": "attnlearn._certificate",
+    "Distance": "attnlearn._distance",
+    "NotEstablished": "attnlearn._errors",
+    "OracleError": "attnlearn._errors",
+    "Outcome": "attnlearn._result",
+    "Phase": "attnlearn._result",
+    "Solution": "attnlearn._result",
+    "Status": "attnlearn._certificate",
+    "Support": "attnlearn._canonical",
+    "distance": "attnlearn._distance",
+}
+_MODULES = {
+    "convert": "attnlearn.convert",
+    "data": "attnlearn.data",
+}
+
+__all__ = ["__version__", *sorted([*_EXPORTS, *_MODULES])]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        value = getattr(importlib.import_module(_EXPORTS[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module 'attnlearn' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

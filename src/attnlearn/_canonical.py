@@ -1,0 +1,126 @@
+"""One representative of all layers with the same function: merged heads, balanced factors, affine supports.
+
+What input and output cannot show is removed here and nowhere else, so that two layers can be compared.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer, Factors
+
+
+class Support(NamedTuple):
+    """The affine span of the tokens: every token is mean + basis @ z for some z.
+
+    >>> float(Support(np.zeros(3), np.eye(3)[:, :2]).projector().trace())
+    2.0
+    """
+
+    mean: Float[np.ndarray, "d"]
+    basis: Float[np.ndarray, "d r"]
+
+    def projector(self) -> Float[np.ndarray, "d d"]:
+        """The orthogonal projector P = B B^+ on the directions in which tokens vary."""
+        orthonormal, singular, _ = np.linalg.svd(self.basis, full_matrices=False)
+        keep = orthonormal[
+            :, singular > singular.max(initial=0.0) * max(self.basis.shape) * np.finfo(float).eps
+        ]
+        return keep @ keep.T
+
+
+def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
+    """See `AttentionLayer.canonical`."""
+    tolerance = 100 * float(np.finfo(layer.dtype).eps) if tolerance is None else tolerance
+    require(tolerance >= 0, "tolerance", "must be >= 0", tolerance)
+    stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
+    size = np.linalg.norm(stacked, axis=(1, 2))
+    projections, members = layer.w.copy(), list(range(layer.num_heads))
+    kept: list[int] = []
+    for head in members:
+        twin = next(
+            (
+                other
+                for other in kept
+                if np.linalg.norm(stacked[head] - stacked[other]) <= tolerance * max(size[head], size[other])
+            ),
+            None,
+        )
+        if twin is None:
+            kept.append(head)
+        else:
+            projections[twin] += projections[head]
+    norms = np.linalg.norm(projections, axis=(1, 2))
+    largest = max(np.linalg.norm(layer.w, axis=(1, 2)).max(), np.finfo(layer.dtype).tiny)
+    visible = [head for head in kept if norms[head] > tolerance * largest]
+    if not visible:  # a layer that is constant: one head that does nothing
+        visible = kept[:1]
+        projections[visible[0]] = 0
+    order = sorted(visible, key=lambda head: -float(size[head] * norms[head]))
+    return layer.replace(theta=layer.theta[order], w=projections[order], query_bias=layer.query_bias[order])
+
+
+def on_support(layer: AttentionLayer, support: Support) -> AttentionLayer:
+    """The representative of `layer` among all that agree on tokens mean + basis @ z.
+
+    Theta -> P Theta P; c -> P(c + Theta^T mu) - P Theta^T P mu; W -> P W; b -> b + (mu - P mu)^T sum_i W_i.
+    """
+    mean = np.asarray(support.mean, layer.dtype)
+    projector = support.projector().astype(layer.dtype)
+    require(mean.shape == (layer.dim,), "support", f"mean must have shape ({layer.dim},)", mean)
+    require(
+        projector.shape == (layer.dim, layer.dim), "support", f"basis must have {layer.dim} rows", projector
+    )
+    theta = projector @ layer.theta @ projector
+    shifted = layer.query_bias + np.einsum("mde,d->me", layer.theta, mean)
+    query_bias = shifted @ projector - np.einsum("mde,d->me", theta, mean)
+    output_bias = layer.output_bias + (mean - projector @ mean) @ layer.w.sum(axis=0)
+    return layer.replace(theta=theta, w=projector @ layer.w, query_bias=query_bias, output_bias=output_bias)
+
+
+def balanced_factors(layer: AttentionLayer, rank: int | None, tolerance: float) -> Factors:
+    """See `AttentionLayer.factors`. The key space also has to carry the query bias."""
+    scores = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1).astype(np.float64)
+    query, key = _split(scores, rank, tolerance, "theta")
+    value, output = _split(layer.w.astype(np.float64), rank, tolerance, "w")
+    width = max(query.shape[2], value.shape[2]) if rank is None else rank
+
+    def widen(array: np.ndarray, axis: int) -> np.ndarray:
+        shape = [(0, 0)] * 3
+        shape[axis] = (0, width - array.shape[axis])
+        return np.pad(array, shape).astype(layer.dtype)
+
+    query, key = widen(query, 2), widen(key, 2)
+    return Factors(
+        query[:, :-1],
+        key,
+        widen(value, 2),
+        widen(np.swapaxes(output, 1, 2), 1),
+        query[:, -1],
+        layer.output_bias.copy(),
+    )
+
+
+def _split(
+    matrices: np.ndarray, rank: int | None, tolerance: float, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Balanced factors left right^T of each matrix, truncated to `rank` or to what `tolerance` allows."""
+    u, s, vt = np.linalg.svd(matrices, full_matrices=False)
+    total = np.maximum(np.linalg.norm(s, axis=1), np.finfo(float).tiny)
+    tails = np.sqrt(np.cumsum(s[:, ::-1] ** 2, axis=1))[:, ::-1]  # tails[i, r]: what rank r loses
+    tails = np.concatenate([tails, np.zeros((len(s), 1))], axis=1)
+    fits = (tails <= tolerance * total[:, None]).all(axis=0)
+    smallest = max(1, int(np.argmax(fits)))
+    width = min(smallest if rank is None else rank, s.shape[1])
+    require(
+        rank is None or rank >= smallest,
+        "rank",
+        f"must be at least {smallest} to hold {name} to a relative {tolerance:g} (or pass a larger tolerance)",
+        rank,
+    )
+    root = np.sqrt(s[:, None, :width])
+    return u[:, :, :width] * root, np.swapaxes(vt[:, :width], 1, 2) * root

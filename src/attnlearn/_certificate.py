@@ -1,0 +1,187 @@
+"""Certificates: numbered claims, each resting on coded checks with a number, a threshold and a slack.
+
+Recovered layers claim C1 (function error on a fraction of inputs), C2 (number of heads) and C3 (parameter
+error per head); a trained model claims what its run verified. `certified` means every claim is established:
+a claim that nobody established is never counted in favour.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Status(Enum):
+    """What a check found.
+
+    >>> Status.HOLDS.value
+    'holds'
+    """
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    NOT_APPLICABLE = "not applicable"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measured condition; `value` must not exceed `threshold` (`at_most`) or not fall below it.
+
+    >>> check = Check.compare("C1.error", 1e-9, 1e-6, unit="relative error", text="largest error")
+    >>> check.status.value, round(check.slack)
+    ('holds', 1000)
+    """
+
+    code: str
+    status: Status
+    value: float | None = None
+    threshold: float | None = None
+    unit: str = ""
+    text: str = ""
+    at_most: bool = True
+
+    @classmethod
+    def compare(
+        cls,
+        code: str,
+        value: float,
+        threshold: float,
+        *,
+        unit: str = "",
+        text: str = "",
+        at_most: bool = True,
+    ) -> Check:
+        """A check that holds when value <= threshold (or >= with at_most=False); NaN never holds."""
+        value, threshold = float(value), float(threshold)
+        holds = value <= threshold if at_most else value >= threshold
+        return cls(code, Status.HOLDS if holds else Status.FAILS, value, threshold, unit, text, at_most)
+
+    @property
+    def slack(self) -> float | None:
+        """How many times better the value is than the threshold asks; above 1 when the check holds."""
+        if self.value is None or self.threshold is None:
+            return None
+        better, worse = (self.threshold, self.value) if self.at_most else (self.value, self.threshold)
+        if worse == 0:
+            return math.inf if better > 0 else 1.0
+        return better / worse
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as JSON; numbers that JSON cannot hold become null."""
+        return {
+            "code": self.code,
+            "status": self.status.value,
+            "value": _number(self.value),
+            "threshold": _number(self.threshold),
+            "slack": _number(self.slack),
+            "unit": self.unit,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about the answer, whether it was established, and with what confidence.
+
+    >>> Claim("C2", "the layer has 8 heads", established=True).established
+    True
+    """
+
+    code: str
+    text: str
+    established: bool
+    value: Any = None
+    confidence: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The claim as JSON."""
+        return {
+            "code": self.code,
+            "text": self.text,
+            "established": self.established,
+            "value": jsonable(self.value),
+            "confidence": _number(self.confidence),
+        }
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Claims and the checks behind them; certified when there are claims and all are established.
+
+    >>> Certificate().certified
+    False
+    """
+
+    claims: tuple[Claim, ...] = ()
+    checks: tuple[Check, ...] = field(default=())
+
+    @property
+    def certified(self) -> bool:
+        """Whether every claim is established (an empty certificate certifies nothing)."""
+        return bool(self.claims) and all(claim.established for claim in self.claims)
+
+    def claim(self, code: str) -> Claim:
+        """The claim with this code."""
+        return next(claim for claim in self.claims if claim.code == code)
+
+    def check(self, code: str) -> Check:
+        """The check with this code."""
+        return next(check for check in self.checks if check.code == code)
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as JSON."""
+        return {
+            "claims": [claim.to_json() for claim in self.claims],
+            "checks": [check.to_json() for check in self.checks],
+        }
+
+    def frame(self):
+        """The checks as a pandas data frame (needs the extra `report`)."""
+        import pandas as pd
+
+        return pd.DataFrame([check.to_json() for check in self.checks])
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'established    ' if claim.established else 'not established'}  {claim.code}  {claim.text}"
+            for claim in self.claims
+        ]
+        lines += [f"  {check.status.value:<14} {check.code}: {_figures(check)}" for check in self.checks]
+        return "\n".join(lines) or "empty certificate"
+
+
+def _figures(check: Check) -> str:
+    if check.value is None:
+        return check.text
+    sign = "<=" if check.at_most else ">="
+    limit = "" if check.threshold is None else f" (wanted {sign} {check.threshold:.3g})"
+    return f"{check.text} {check.value:.3g}{limit}"
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def jsonable(value: Any) -> Any:
+    """`value` in JSON's own types: NumPy scalars and arrays unpacked, non-finite numbers null.
+
+    >>> import numpy as np
+    >>> jsonable({"a": np.float32(0.5), "b": np.array([1, 2]), "c": float("inf")})
+    {'a': 0.5, 'b': [1, 2], 'c': None}
+    """
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    if isinstance(value, float):
+        return _number(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)

@@ -1,0 +1,58 @@
+"""Errors that a caller can act on, and the one way in which bad input is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnlearn._result import Solution
+
+
+class AttnlearnError(Exception):
+    """Base class of the errors that are not about bad input.
+
+    >>> issubclass(NotEstablished, AttnlearnError)
+    True
+    """
+
+
+class NotEstablished(AttnlearnError):
+    """A run ended without a certificate; `.solution` holds everything it learned.
+
+    >>> from attnlearn import Outcome, Solution
+    >>> error = NotEstablished(Solution.failed(Outcome.TOO_FEW_EXAMPLES))
+    >>> error.solution.outcome.name
+    'TOO_FEW_EXAMPLES'
+    """
+
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}")
+
+
+class OracleError(AttnlearnError):
+    """The oracle died, was too slow, or answered with something that is not an output.
+
+    >>> str(OracleError("no answer within 5 s"))
+    'no answer within 5 s'
+    """
+
+
+def describe(value: Any, limit: int = 80) -> str:
+    """`value` in at most `limit` characters, on one line; arrays by shape and dtype."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None and tuple(shape) != ():
+        return f"an array of shape {tuple(shape)} and dtype {dtype}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def require(condition: bool, parameter: str, rule: str, value: Any) -> None:
+    """Raise the one-line `ValueError` for bad input unless `condition` holds.
+
+    >>> require(-1 >= 1, "num_heads", "must be at least 1", -1)
+    Traceback (most recent call last):
+    ValueError: num_heads: must be at least 1, got -1
+    """
+    if not condition:
+        raise ValueError(f"{parameter}: {rule}, got {describe(value)}")

@@ -1,0 +1,64 @@
+"""attnlearn's own file format: one safetensors file, tensors theta, w, query_bias, output_bias.
+
+Metadata: `format` = "attnlearn/layer", `version`, `causal`, `provenance` (JSON: what made the file).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from attnlearn._files import read_tensors, write_tensors
+from attnlearn._forward import Parameters
+from attnlearn._layer import AttentionLayer
+from attnlearn._version import __version__
+
+FORMAT = "attnlearn/layer"
+VERSION = "1"
+
+
+def save_layer(
+    layer: AttentionLayer, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None
+) -> None:
+    """See `AttentionLayer.save`."""
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "causal": json.dumps(layer.causal),
+        "provenance": json.dumps({"attnlearn": __version__, **(provenance or {})}),
+    }
+    write_tensors(path, layer.parameters._asdict(), metadata)
+
+
+def is_layer_file(metadata: Mapping[str, str]) -> bool:
+    """Whether a safetensors file's metadata say that attnlearn wrote it."""
+    return metadata.get("format") == FORMAT
+
+
+def load_layer(path: str | os.PathLike[str]) -> AttentionLayer:
+    """See `AttentionLayer.load`."""
+    tensors, metadata = read_tensors(path)
+    return layer_from_tensors(tensors, metadata, path)
+
+
+def layer_from_tensors(
+    tensors: Mapping[str, Any], metadata: Mapping[str, str], path: str | os.PathLike[str]
+) -> AttentionLayer:
+    """The layer in an attnlearn file that is already read."""
+    if not is_layer_file(metadata):
+        raise ValueError(
+            f"path: must be a layer saved by attnlearn, got {path} (attnlearn.load reads models' layouts)"
+        )
+    if metadata.get("version") != VERSION:
+        raise ValueError(
+            f"path: must have layer format version {VERSION}, got {metadata.get('version')} in {path}"
+        )
+    missing = [name for name in Parameters._fields if name not in tensors]
+    if missing:
+        raise ValueError(
+            f"path: must hold the tensors {', '.join(Parameters._fields)}, got {path} without {missing[0]}"
+        )
+    causal = metadata.get("causal", "false") == "true"
+    return AttentionLayer(*(tensors[name] for name in Parameters._fields), causal=causal)

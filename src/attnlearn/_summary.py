@@ -1,0 +1,108 @@
+"""What a layer is, in numbers a person reads: norms, effective ranks, biases, similarity of heads."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+if TYPE_CHECKING:
+    from attnlearn._layer import AttentionLayer
+
+
+@dataclass(frozen=True)
+class HeadSummary:
+    """One head: Frobenius norms, effective rank ‖A‖_F^2/‖A‖_op^2, numerical rank, bias, closest other head."""
+
+    head: int
+    theta_norm: float
+    theta_effective_rank: float
+    theta_rank: int
+    w_norm: float
+    w_effective_rank: float
+    w_rank: int
+    query_bias_norm: float
+    nearest_head: int | None
+    similarity: float
+
+
+def summarize(layer: AttentionLayer, tolerance: float = 1e-6) -> list[HeadSummary]:
+    """A summary of every head; ranks count singular values above `tolerance` times the largest.
+
+    >>> from attnlearn import AttentionLayer
+    >>> [head.theta_rank for head in summarize(AttentionLayer.random(2, 8, rank=3))]
+    [3, 3]
+    """
+    similarity = head_similarity(layer)
+    heads = []
+    for index in range(layer.num_heads):
+        theta, w = (np.linalg.svd(a[index].astype(float), compute_uv=False) for a in (layer.theta, layer.w))
+        others = np.delete(np.arange(layer.num_heads), index)
+        nearest = int(others[np.argmax(np.abs(similarity[index, others]))]) if len(others) else None
+        heads.append(
+            HeadSummary(
+                head=index,
+                theta_norm=float(np.linalg.norm(theta)),
+                theta_effective_rank=_effective_rank(theta),
+                theta_rank=int((theta > tolerance * theta[0]).sum()),
+                w_norm=float(np.linalg.norm(w)),
+                w_effective_rank=_effective_rank(w),
+                w_rank=int((w > tolerance * w[0]).sum()),
+                query_bias_norm=float(np.linalg.norm(layer.query_bias[index])),
+                nearest_head=nearest,
+                similarity=0.0 if nearest is None else float(similarity[index, nearest]),
+            )
+        )
+    return heads
+
+
+def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
+    """Cosines <Theta_i, Theta_j> / (‖Theta_i‖ ‖Theta_j‖); zero where a Theta is zero.
+
+    >>> from attnlearn import AttentionLayer
+    >>> head_similarity(AttentionLayer(np.ones((2, 3, 3)), np.ones((2, 3, 3)))).round(6).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    flat = layer.theta.reshape(layer.num_heads, -1).astype(float)
+    norms = np.linalg.norm(flat, axis=1, keepdims=True)
+    unit = np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0)
+    return unit @ unit.T
+
+
+def _effective_rank(singular: np.ndarray) -> float:
+    return float((singular**2).sum() / singular[0] ** 2) if singular[0] > 0 else 0.0
+
+
+COLUMNS = {
+    "head": "head",
+    "theta_norm": "‖Theta‖",
+    "theta_effective_rank": "eff. rank",
+    "theta_rank": "rank",
+    "query_bias_norm": "‖c‖",
+    "w_norm": "‖W‖",
+    "w_effective_rank": "eff. rank",
+    "w_rank": "rank",
+    "nearest_head": "nearest",
+    "similarity": "cosine",
+}
+
+
+def format_cell(value: Any) -> str:
+    """A number as a person wants to read it in a table."""
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def layer_html(layer: AttentionLayer) -> str:
+    """The table that notebooks show for a layer."""
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in COLUMNS.values())
+    body = "".join(
+        "<tr>" + "".join(f"<td>{format_cell(getattr(row, field))}</td>" for field in COLUMNS) + "</tr>"
+        for row in summarize(layer)
+    )
+    caption = html.escape(repr(layer))
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
