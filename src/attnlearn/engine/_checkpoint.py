@@ -1,0 +1,220 @@
+"""Checkpoints: a folder that a killed run continues from, to the same bytes.
+
+A folder holds `identity.json` (what problem this is), `lock`, and numbered state files such as
+`state-000003.safetensors`. A state file carries its arrays as tensors and everything else as JSON in its
+header, and appears by one rename, so at any moment the newest file is whole: kill -9 loses at most the work
+since the last save. Nothing is pickled; reading a checkpoint runs no code.
+
+The folder is locked by the operating system (`flock`) while a `Checkpoint` is open: a second process gets a
+`CheckpointError`, and the lock of a dead process vanishes with it. On file systems without locks opening
+fails; use a local folder there.
+
+Cost: one write of the state. What can fail: a folder of another problem is refused with the names of the
+entries that differ; a folder with a checkpoint is not overwritten unless it is resumed or emptied.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from attnlearn._errors import AttnlearnError, require
+from attnlearn._files import read_tensors, write_json, write_tensors
+from attnlearn.engine._calibration import CHECKPOINTS_KEPT
+from attnlearn.engine._encode import decode, encode
+
+SCHEMA = "attnlearn/checkpoint"
+VERSION = 1
+_MISSING = "absent"
+
+
+class CheckpointError(AttnlearnError):
+    """The checkpoint belongs to another problem or another process, or is damaged.
+
+    >>> issubclass(CheckpointError, AttnlearnError)
+    True
+    """
+
+
+def array_hash(*arrays: Any) -> str:
+    """SHA-256 of the bytes, shapes and dtypes of `arrays`; None is allowed and counts.
+
+    >>> array_hash(np.zeros(2)) == array_hash(np.zeros(2)) != array_hash(np.zeros((2, 1)))
+    True
+    """
+    digest = hashlib.sha256()
+    for value in arrays:
+        if value is None:
+            digest.update(b"none;")
+            continue
+        array = np.asarray(value)
+        digest.update(f"{array.dtype.str}{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+class Checkpoint:
+    """An open checkpoint folder; also a context manager that closes (unlocks) it.
+
+    `identity` is what must not change between the runs: hashes of the data, configuration, version. It is
+    JSON (nested mappings allowed). With `resume=False` the folder must not hold a checkpoint yet.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with Checkpoint(folder, {"seed": 0}, resume=False) as checkpoint:
+    ...     checkpoint.save("fit", {"theta": np.ones(2), "step": 3})
+    >>> with Checkpoint(folder, {"seed": 0}, resume=True) as checkpoint:
+    ...     checkpoint.load()
+    ('fit', {'theta': array([1., 1.]), 'step': 3})
+    >>> Checkpoint(folder, {"seed": 1}, resume=True)
+    Traceback (most recent call last):
+    attnlearn.engine._checkpoint.CheckpointError: the checkpoint is of another problem: seed was 0 and is 1
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any], resume: bool) -> None:
+        self.folder = Path(folder)
+        require(not self.folder.is_file(), "checkpoint", "must be a folder", str(folder))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"checkpoint: cannot make {folder} ({error.strerror})") from error
+        self._lock = _lock(self.folder)
+        try:
+            self._open(json.loads(json.dumps(dict(identity))), resume)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, identity: dict[str, Any], resume: bool) -> None:
+        for leftover in self.folder.glob(".*.tmp"):
+            leftover.unlink(missing_ok=True)
+        target = self.folder / "identity.json"
+        if target.exists():
+            if not resume:
+                raise CheckpointError(
+                    f"{self.folder} already holds a checkpoint: resume it, or name another folder"
+                )
+            _same_problem(_read_identity(target), identity)
+        else:
+            write_json(target, {"schema": SCHEMA, "version": VERSION, "identity": identity})
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unlock the folder; the files stay."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def save(self, name: str, state: Mapping[str, Any], *, slot: str = "state") -> None:
+        """Write `state` as the newest of `slot`, then drop the older ones.
+
+        Values may be arrays, numbers, strings, bools, None, and lists, tuples and mappings of those.
+        """
+        require(self._lock >= 0, "checkpoint", "must be open", str(self.folder))
+        require(re.fullmatch(r"[a-z]+", slot) is not None, "slot", "must be lowercase letters", slot)
+        numbers = self._numbers(slot)
+        tensors, text = encode({"name": name, "state": dict(state)})
+        path = self._path(slot, numbers[-1] + 1 if numbers else 1)
+        write_tensors(path, tensors, {"schema": SCHEMA, "version": str(VERSION), "json": text})
+        for number in numbers[: max(0, len(numbers) + 1 - CHECKPOINTS_KEPT)]:
+            self._path(slot, number).unlink(missing_ok=True)
+
+    def load(self, *, slot: str = "state") -> tuple[str, dict[str, Any]] | None:
+        """The newest `(name, state)` of `slot`, or None when nothing was saved yet."""
+        numbers = self._numbers(slot)
+        if not numbers:
+            return None
+        path = self._path(slot, numbers[-1])
+        try:
+            tensors, metadata = read_tensors(path)
+            value = decode(tensors, metadata["json"])
+            return value["name"], value["state"]
+        except (ValueError, KeyError, TypeError) as error:
+            hint = "delete that file to continue from the one before" if len(numbers) > 1 else "start anew"
+            raise CheckpointError(f"{path} is damaged ({error}); {hint}") from error
+
+    def drop(self, slot: str) -> None:
+        """Forget what was saved in `slot`, newest last so that no older one reappears."""
+        for number in self._numbers(slot):
+            self._path(slot, number).unlink(missing_ok=True)
+
+    def _path(self, slot: str, number: int) -> Path:
+        return self.folder / f"{slot}-{number:06d}.safetensors"
+
+    def _numbers(self, slot: str) -> list[int]:
+        matches = (re.fullmatch(rf"{slot}-(\d+)\.safetensors", path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+
+def _lock(folder: Path) -> int:
+    path = folder / "lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise ValueError(f"checkpoint: cannot write {path} ({error.strerror})") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.read(handle, 100).decode("utf-8", "replace").strip() or "unknown"
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise CheckpointError(f"{folder} is in use by process {owner}") from None
+        raise CheckpointError(f"{folder} cannot be locked ({error.strerror}); use a local folder") from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    return handle
+
+
+def _read_identity(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        schema, version, identity = stored["schema"], stored["version"], stored["identity"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is not the identity of a checkpoint ({type(error).__name__})"
+        ) from error
+    if (schema, version) != (SCHEMA, VERSION) or not isinstance(identity, dict):
+        raise CheckpointError(f"{path} is {schema} version {version}; this attnlearn reads version {VERSION}")
+    return identity
+
+
+def _same_problem(stored: dict[str, Any], current: dict[str, Any]) -> None:
+    before, now = _flat(stored), _flat(current)
+    changed = [
+        f"{name} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name, _MISSING) != now.get(name, _MISSING)
+    ]
+    if changed:
+        raise CheckpointError(f"the checkpoint is of another problem: {'; '.join(changed)}")
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, entry in value.items():
+        if isinstance(entry, dict) and entry:
+            flat.update(_flat(entry, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = entry
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = value if value is _MISSING else json.dumps(value)
+    return text if len(text) <= 40 else text[:18] + "..." + text[-18:]

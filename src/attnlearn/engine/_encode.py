@@ -1,0 +1,96 @@
+"""A mapping of arrays and plain values as tensors plus JSON text, and back, exactly and without pickle.
+
+JSON knows neither arrays nor tuples nor infinities; those become one-entry objects whose key starts with
+`$`. Arrays keep dtype and shape, NumPy scalars stay NumPy scalars (a float32 that came back as a Python
+float would change the bytes of what follows). Mappings must have string keys that do not start with `$`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attnlearn._errors import require
+
+_KINDS = "fiub"
+_RULE = "must hold arrays, numbers, strings, bools, None, lists or mappings of those"
+
+
+def to_array(value: Any) -> np.ndarray:
+    """`value` (NumPy, JAX, torch on the CPU) as a C-contiguous NumPy array, 0-d kept 0-d.
+
+    >>> to_array(np.ones((2, 3)).T).flags.c_contiguous
+    True
+    """
+    return np.asarray(value, order="C")
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` is an array of some library, 0-d arrays included, NumPy scalars excluded."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+
+
+def encode(value: Any) -> tuple[dict[str, np.ndarray], str]:
+    """The tensors in `value`, and JSON text that refers to them.
+
+    >>> tensors, text = encode({"x": np.zeros(2), "n": 3})
+    >>> text
+    '{"x": {"$array": ["0", "<f8", [2]]}, "n": 3}'
+    """
+    tensors: dict[str, np.ndarray] = {}
+    return tensors, json.dumps(_plain(value, tensors, "state"), allow_nan=False)
+
+
+def _plain(value: Any, tensors: dict[str, np.ndarray], where: str) -> Any:
+    if is_array(value) or isinstance(value, np.generic):
+        array = to_array(value)
+        require(array.dtype.kind in _KINDS, where, "arrays must be real numbers or bools", value)
+        key = str(len(tensors))
+        tensors[key] = array
+        tag = "$scalar" if isinstance(value, np.generic) else "$array"
+        return {tag: [key, array.dtype.str, list(array.shape)]}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, tuple):
+        return {"$tuple": [_plain(entry, tensors, where) for entry in value]}
+    if isinstance(value, list):
+        return [_plain(entry, tensors, where) for entry in value]
+    require(isinstance(value, Mapping), where, _RULE, value)
+    for key in value:
+        require(
+            isinstance(key, str) and not key.startswith("$"), where, "keys must be strings without $", key
+        )
+    return {key: _plain(entry, tensors, f"{where}.{key}") for key, entry in value.items()}
+
+
+def decode(tensors: Mapping[str, np.ndarray], text: str) -> Any:
+    """The value that `encode` was given.
+
+    >>> value = {"x": np.float32(0.1), "limits": (0.0, float("inf")), "name": None}
+    >>> decode(*encode(value)) == value
+    True
+    """
+    return _rebuild(json.loads(text), tensors)
+
+
+def _rebuild(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_rebuild(entry, tensors) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tuple" in value:
+        return tuple(_rebuild(entry, tensors) for entry in value["$tuple"])
+    if "$float" in value:
+        return float(value["$float"])
+    for tag in ("$array", "$scalar"):
+        if tag in value:
+            key, dtype, shape = value[tag]
+            array = tensors[key].astype(np.dtype(dtype), copy=False).reshape(shape)
+            return array[()] if tag == "$scalar" else array
+    return {key: _rebuild(entry, tensors) for key, entry in value.items()}

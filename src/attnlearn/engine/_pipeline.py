@@ -1,0 +1,240 @@
+"""Phases run one after the other: timed, checked, saved, resumable.
+
+A phase is a function `phase(problem, state, tools) -> (state, info)`. The state is a frozen dataclass of
+arrays, numbers, strings, None and lists of those: all that later phases need. The info is evidence for the
+report. After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
+float arrays are finite, writes the checkpoint, and reports. A resumed run gets the state from disk instead
+of from memory; both are the same arrays with the same layout, so it ends in the same bytes.
+
+Randomness must come from `tools.rng(label)`, which depends on the seed and the label only: a phase draws the
+same numbers whether or not the phases before it ran in this process.
+
+Cost: none beside the phases, but one write of the state each. What can fail: `PhaseFailed` for a state with
+NaN or infinity. Ctrl-C returns what is there with `interrupted=True`. A phase ends the run early by raising
+`Stop`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn._errors import AttnlearnError, require
+from attnlearn.engine._checkpoint import Checkpoint, CheckpointError
+from attnlearn.engine._encode import is_array, to_array
+from attnlearn.engine._map import Engine
+from attnlearn.engine._progress import Progress
+
+PhaseFunction = Callable[[Any, Any, "Tools"], tuple[Any, dict[str, Any]]]
+_INNER = "inner"
+
+
+class Record(NamedTuple):
+    """What one finished phase leaves for the report.
+
+    >>> Record("fit", 0.5, {"loss": 0.1}).name
+    'fit'
+    """
+
+    name: str
+    seconds: float
+    evidence: dict[str, Any]
+
+
+@dataclass
+class Run:
+    """The state after the last finished phase, the records of all of them, and why it ended.
+
+    >>> Run(state=None).interrupted
+    False
+    """
+
+    state: Any
+    records: list[Record] = field(default_factory=list)
+    interrupted: bool = False
+    stopped: Stop | None = None
+
+
+class Stop(Exception):
+    """Raised by a phase to end the run early with the outcome of that name.
+
+    >>> Stop("TOO_FEW_EXAMPLES", {"needed": 4000}).outcome_name
+    'TOO_FEW_EXAMPLES'
+    """
+
+    def __init__(
+        self, outcome_name: str, evidence: Mapping[str, Any] | None = None, state: Any = None
+    ) -> None:
+        super().__init__(outcome_name)
+        self.outcome_name = outcome_name
+        self.evidence = dict(evidence or {})
+        self.state = state
+
+
+class PhaseFailed(AttnlearnError):
+    """A phase left a NaN or an infinity in `field`; `.run` is what was finished before it.
+
+    >>> PhaseFailed("unmix", "theta").field
+    'theta'
+    """
+
+    def __init__(self, name: str, field: str, run: Run | None = None) -> None:
+        super().__init__(f"phase {name} left a value that is not finite in {field}")
+        self.name, self.field, self.run = name, field, run
+
+
+@dataclass
+class Tools:
+    """What a phase may use beside the problem and the state.
+
+    >>> tools = Tools(seed=3)
+    >>> tools.engine.map(abs, [-1])
+    [1]
+    >>> float(tools.rng("starts").random()) == float(Tools(seed=3).rng("starts").random())
+    True
+    """
+
+    engine: Engine = field(default_factory=Engine)
+    progress: Progress = field(default_factory=Progress)
+    seed: int = 0
+    checkpoint: Checkpoint | None = None
+    phase: str = ""
+
+    def rng(self, label: str) -> np.random.Generator:
+        """A generator of its own for each label, the same in every process.
+
+        >>> Tools(seed=0).rng("a").random() != Tools(seed=0).rng("b").random()
+        True
+        """
+        return np.random.default_rng([self.seed, zlib.crc32(label.encode())])
+
+    def checkpoint_inner(self, name: str, state: Mapping[str, Any]) -> None:
+        """Inside a long phase: save what `resume_inner(name)` will give back after a kill.
+
+        >>> Tools().checkpoint_inner("descent", {"step": 10})
+        """
+        if self.checkpoint is not None:
+            self.checkpoint.save(f"{self.phase}/{name}", state, slot=_INNER)
+
+    def resume_inner(self, name: str) -> dict[str, Any] | None:
+        """What this phase saved last under `name` in the run that is being resumed, or None.
+
+        >>> Tools().resume_inner("descent") is None
+        True
+        """
+        found = self.checkpoint.load(slot=_INNER) if self.checkpoint is not None else None
+        return found[1] if found is not None and found[0] == f"{self.phase}/{name}" else None
+
+
+def run_phases(
+    phases: Sequence[tuple[str, PhaseFunction]],
+    problem: Any,
+    state: Any,
+    tools: Tools,
+    checkpoint: Checkpoint | None = None,
+    on_phase: Callable[[Record], None] | None = None,
+) -> Run:
+    """Run the phases that the checkpoint has not seen finished yet.
+
+    >>> @dataclass(frozen=True)
+    ... class State:
+    ...     total: float = 0.0
+    >>> def add(problem, state, tools):
+    ...     return State(state.total + problem), {"added": problem}
+    >>> run = run_phases([("once", add), ("twice", add)], 2.5, State(), Tools())
+    >>> run.state, [record.evidence for record in run.records]
+    (State(total=5.0), [{'added': 2.5}, {'added': 2.5}])
+    """
+    require(dataclasses.is_dataclass(state), "state", "must be a dataclass", state)
+    names = [name for name, _ in phases]
+    require(len(set(names)) == len(names), "phases", "must have different names", names)
+    tools = dataclasses.replace(tools, checkpoint=checkpoint)
+    run = Run(state)
+    try:
+        if checkpoint is not None:
+            _restore(run, checkpoint, names)
+        for name, function in phases[len(run.records) :]:
+            tools.phase = name
+            _advance(run, name, function, problem, tools)
+            if on_phase is not None:
+                on_phase(run.records[-1])
+            if run.stopped is not None:
+                break
+    except KeyboardInterrupt:
+        run.interrupted = True
+    return run
+
+
+def _advance(run: Run, name: str, function: PhaseFunction, problem: Any, tools: Tools) -> None:
+    started = time.perf_counter()
+    with tools.progress.phase(name):
+        try:
+            state, info = function(problem, run.state, tools)
+        except Stop as stop:
+            run.stopped = stop.with_traceback(None)  # the frames would keep every array of the phase alive
+            state, info = (run.state if stop.state is None else stop.state), stop.evidence
+        state = _settled(state, type(run.state), name, run)
+    record = Record(name, time.perf_counter() - started, _jsonable(info))
+    if tools.checkpoint is not None and run.stopped is None:
+        _save(tools.checkpoint, state, [*run.records, record])
+    run.state = state
+    run.records.append(record)
+
+
+def _settled(state: Any, kind: type, name: str, run: Run) -> Any:
+    if type(state) is not kind:
+        raise TypeError(f"phase {name} must return a {kind.__name__} as state, not {type(state).__name__}")
+    values = {entry.name: _settle(getattr(state, entry.name)) for entry in dataclasses.fields(state)}
+    for field_name, value in values.items():
+        if not _finite(value):
+            raise PhaseFailed(name, field_name, run)
+    return dataclasses.replace(state, **values)
+
+
+def _settle(value: Any) -> Any:
+    if is_array(value):
+        return to_array(value)
+    return type(value)(_settle(entry) for entry in value) if type(value) in (list, tuple) else value
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_finite(entry) for entry in value)
+    return not (isinstance(value, np.ndarray) and value.dtype.kind == "f") or bool(np.isfinite(value).all())
+
+
+def _jsonable(value: Any) -> Any:
+    if is_array(value) or isinstance(value, np.generic):
+        return np.asarray(value).tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(entry) for key, entry in value.items()}
+    return [_jsonable(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _save(checkpoint: Checkpoint, state: Any, records: list[Record]) -> None:
+    values = {entry.name: getattr(state, entry.name) for entry in dataclasses.fields(state)}
+    checkpoint.save(records[-1].name, {"fields": values, "records": [list(record) for record in records]})
+    checkpoint.drop(_INNER)
+
+
+def _restore(run: Run, checkpoint: Checkpoint, names: list[str]) -> None:
+    found = checkpoint.load()
+    if found is None:
+        return
+    records = [Record(*record) for record in found[1]["records"]]
+    finished = [record.name for record in records]
+    if finished != names[: len(finished)]:
+        raise CheckpointError(f"the checkpoint has the phases {finished}; this run has {names}")
+    try:
+        run.state = type(run.state)(**found[1]["fields"])
+    except TypeError as error:
+        raise CheckpointError(
+            f"the checkpoint's state does not fit {type(run.state).__name__} ({error})"
+        ) from error
+    run.records = records

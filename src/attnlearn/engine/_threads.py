@@ -1,0 +1,60 @@
+"""How many threads BLAS and XLA may use, in this process and in the workers.
+
+Both libraries split a sum by their number of threads, so the last bits of a result depend on that number
+(measured: XLA's reductions and LAPACK's singular vectors differ between one and two threads). Work gives
+the same bytes in two processes only if both use the same number, and this file is where it is fixed.
+
+XLA reads its number once, when JAX makes its first array: a worker must be told before that, and the number
+of the calling process cannot be changed later, only learned.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import threadpool_limits
+
+XLA_VARIABLE = "PJRT_NPROC"
+WORKER_VARIABLE = "ATTNLEARN_WORKER"
+
+
+def own_threads() -> int:
+    """Threads of XLA in this process, as it decides them itself.
+
+    >>> own_threads() >= 1
+    True
+    """
+    for variable in (XLA_VARIABLE, "NPROC"):
+        if os.environ.get(variable, "").isdigit():
+            return max(1, int(os.environ[variable]))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def inside_worker() -> bool:
+    """Whether this process was started by a map, and must not start workers of its own."""
+    return WORKER_VARIABLE in os.environ
+
+
+def start_worker(threads: int) -> None:
+    """Run once in a new local worker, before any task reaches it."""
+    os.environ[WORKER_VARIABLE] = "1"
+    os.environ[XLA_VARIABLE] = str(threads)
+    # Ctrl-C reaches the whole process group; the parent ends its workers, which then have nothing to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def announce_threads(threads: int) -> None:
+    """Tell an XLA that has not started yet how many threads it may use, unless its owner already did."""
+    os.environ.setdefault(XLA_VARIABLE, str(threads))
+
+
+@contextmanager
+def limited_blas(threads: int) -> Iterator[None]:
+    """Let BLAS and OpenMP use `threads` threads inside the block, and restore them after it."""
+    with threadpool_limits(limits=threads):
+        yield
