@@ -30,48 +30,48 @@ class Parameters(NamedTuple):
     output_bias: Any | None
 
 
-def attention_scores(theta: jax.Array, query_bias: jax.Array | None, x: jax.Array) -> jax.Array:
-    """Scores before the softmax, (n, heads, k, k): x_a^T Theta_i x_b + c_i^T x_b."""
+# Inside, arrays run (sequence, query, head, key): then every product is one GEMM over all rows or one product
+# per sequence, and nothing is transposed. XLA's CPU backend is slow on many tiny products.
+def score_rows(theta: jax.Array, query_bias: jax.Array | None, x: jax.Array) -> jax.Array:
+    """Scores before the softmax, (n, query, heads, key): x_a^T Theta_i x_b + c_i^T x_b."""
     n, k, d = x.shape
     m = theta.shape[0]
-    queries = jnp.einsum("nad,mde->nmae", x, theta)
+    queries = (x.reshape(n * k, d) @ jnp.swapaxes(theta, 0, 1).reshape(d, m * d)).reshape(n, k, m, d)
     if query_bias is not None:
-        queries = queries + query_bias[None, :, None, :]
-    # One product per sequence instead of one per head: XLA's CPU backend is slow on many tiny products.
-    return jnp.einsum("nqe,nbe->nqb", queries.reshape(n, m * k, d), x).reshape(n, m, k, k)
+        queries = queries + query_bias
+    return jnp.einsum("nqe,nbe->nqb", queries.reshape(n, k * m, d), x).reshape(n, k, m, k)
 
 
-def allowed_pairs(k: int, mask: jax.Array | None, causal: bool) -> jax.Array | None:
-    """Which key each query may see, broadcastable to (n, 1, k, k); None when every one."""
-    allowed = None
-    if causal:
-        allowed = jnp.tril(jnp.ones((k, k), bool))[None, None]
+def allowed_rows(k: int, mask: jax.Array | None, causal: bool) -> jax.Array | None:
+    """Which key each query may see, broadcastable to (n, query, 1, key); None when every one."""
+    allowed = jnp.tril(jnp.ones((k, k), bool))[None, :, None, :] if causal else None
     if mask is not None:
         keys = mask[:, None, None, :]
         allowed = keys if allowed is None else allowed & keys
     return allowed
 
 
-def attention_patterns(
+def pattern_rows(
     theta: jax.Array, query_bias: jax.Array | None, x: jax.Array, mask: jax.Array | None, causal: bool
 ) -> jax.Array:
-    """Attention weights (n, heads, k, k); rows of padded queries are zero."""
-    scores = attention_scores(theta, query_bias, x)
-    allowed = allowed_pairs(x.shape[1], mask, causal)
-    patterns = jax.nn.softmax(scores, axis=-1, where=allowed)
-    return patterns if mask is None else patterns * mask[:, None, :, None]
+    """Attention weights (n, query, heads, key); rows of padded queries are zero."""
+    scores = score_rows(theta, query_bias, x)
+    patterns = jax.nn.softmax(scores, axis=-1, where=allowed_rows(x.shape[1], mask, causal))
+    return patterns if mask is None else patterns * mask[:, :, None, None]
 
 
-def mixed_tokens(patterns: jax.Array, x: jax.Array) -> jax.Array:
-    """Attention-weighted tokens (n, heads, k, d)."""
-    n, m, k, _ = patterns.shape
-    return jnp.einsum("nqb,nbd->nqd", patterns.reshape(n, m * k, k), x).reshape(n, m, k, x.shape[-1])
+def mixed_rows(patterns: jax.Array, x: jax.Array) -> jax.Array:
+    """Attention-weighted tokens (n, query, heads, d) from weights (n, query, heads, key)."""
+    n, k, m, _ = patterns.shape
+    return jnp.einsum("nqb,nbd->nqd", patterns.reshape(n, k * m, k), x).reshape(n, k, m, x.shape[-1])
 
 
 def attention_forward(params: Parameters, x: jax.Array, mask: jax.Array | None, causal: bool) -> jax.Array:
     """Outputs (n, k, o) of one chunk; rows of padded queries are zero."""
-    patterns = attention_patterns(params.theta, params.query_bias, x, mask, causal)
-    outputs = jnp.einsum("nmad,mdo->nao", mixed_tokens(patterns, x), params.w)
+    n, k, d = x.shape
+    m, _, o = params.w.shape
+    mixed = mixed_rows(pattern_rows(params.theta, params.query_bias, x, mask, causal), x)
+    outputs = (mixed.reshape(n * k, m * d) @ params.w.reshape(m * d, o)).reshape(n, k, o)
     if params.output_bias is not None:
         outputs = outputs + params.output_bias
     return outputs if mask is None else outputs * mask[..., None]
@@ -87,11 +87,11 @@ def _output_kernel(params, x, mask, causal):
 
 
 def _pattern_kernel(params, x, mask, causal):
-    return attention_patterns(params.theta, params.query_bias, x, mask, causal)
+    return jnp.swapaxes(pattern_rows(params.theta, params.query_bias, x, mask, causal), 1, 2)
 
 
 def _score_kernel(params, x, mask, causal):
-    return attention_scores(params.theta, params.query_bias, x)
+    return jnp.swapaxes(score_rows(params.theta, params.query_bias, x), 1, 2)
 
 
 KERNELS = {"outputs": _output_kernel, "patterns": _pattern_kernel, "scores": _score_kernel}
