@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from attnlearn._errors import AttnlearnError, require
+from attnlearn._errors import AttnlearnError, describe, require
 from attnlearn.engine import _threads
 from attnlearn.engine._calibration import DASK_CONNECT_SECONDS
 from attnlearn.engine._progress import Progress
@@ -89,19 +89,19 @@ class Engine:
         Traceback (most recent call last):
         ValueError: engine: must be a number of workers, WORKERSxTHREADS or dask:ADDRESS, got 'many'
         """
-        rule = "must be a number of workers, WORKERSxTHREADS or dask:ADDRESS"
         if isinstance(spec, Engine):
             return spec
         if spec is None:
             return cls()
         if isinstance(spec, int) and not isinstance(spec, bool):
             return cls(workers=spec)
-        require(isinstance(spec, str), "engine", rule, spec)
-        if spec.startswith("dask:") and len(spec) > len("dask:"):
-            return cls(address=spec.removeprefix("dask:"))
-        match = re.fullmatch(r"(\d+)(?:x(\d+))?", spec)
-        require(match is not None, "engine", rule, spec)
-        assert match is not None
+        text = spec if isinstance(spec, str) else ""
+        if text.startswith("dask:") and text != "dask:":
+            return cls(address=text.removeprefix("dask:"))
+        match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+        if match is None:
+            rule = "must be a number of workers, WORKERSxTHREADS or dask:ADDRESS"
+            raise ValueError(f"engine: {rule}, got {describe(spec)}")
         return cls(workers=int(match[1]), threads=int(match[2]) if match[2] else None)
 
     @property
@@ -148,39 +148,34 @@ class Engine:
         >>> list(Engine().stream(abs, [-1]))
         [1]
         """
-        threads = self.threads or _threads.own_threads()
+        blas = self.threads or _threads.own_blas_threads()
         if self._in_process or _threads.inside_worker():
-            values = _in_process(function, items, threads)
-        elif self.address is None:
-            values = _local(function, items, self.workers, threads)
+            values = (_call((function, item, blas)) for item in items)
         else:
-            values = _dask(function, items, self.address, threads)
+            tasks = ((function, item, blas) for item in items)
+            xla = self.threads or _threads.own_threads()
+            values = (
+                _local(tasks, self.workers, xla) if self.address is None else _dask(tasks, self.address, xla)
+            )
         for value in values:
             yield value
             if progress is not None:
                 progress.update()
 
 
-def _in_process(function: Callable, items: Iterable, threads: int) -> Iterator:
-    for item in items:
-        with _threads.limited_blas(threads):
-            value = function(item)
-        yield value
-
-
 def _call(task: tuple[Callable, Any, int]) -> Any:
-    function, item, threads = task
-    with _threads.limited_blas(threads):
+    function, item, blas = task
+    with _threads.limited_blas(blas):
         return function(item)
 
 
-def _call_on_cluster(task: tuple[Callable, Any, int]) -> Any:
+def _call_on_cluster(task: tuple[Callable, Any, int], threads: int) -> Any:
     # Dask starts its own workers: the first task tells XLA, which has not started by then.
-    _threads.announce_threads(task[2])
+    _threads.announce_threads(threads)
     return _call(task)
 
 
-def _local(function: Callable, items: Iterable, workers: int, threads: int) -> Iterator:
+def _local(tasks: Iterable[tuple], workers: int, threads: int) -> Iterator:
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
@@ -188,19 +183,19 @@ def _local(function: Callable, items: Iterable, workers: int, threads: int) -> I
     with parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=threads, **settings):
         parallel = Parallel(return_as="generator")
     try:
-        yield from parallel(delayed(_call)((function, item, threads)) for item in items)
+        yield from parallel(delayed(_call)(task) for task in tasks)
     except BrokenProcessPool as error:
         raise EngineError(f"a worker process died, often for want of memory ({error})") from error
 
 
-def _dask(function: Callable, items: Iterable, address: str, threads: int) -> Iterator:
+def _dask(tasks: Iterable[tuple], address: str, threads: int) -> Iterator:
     from joblib import Parallel, delayed, parallel_config
 
     with _connect(address) as client:
         with parallel_config(backend="dask", client=client):
             parallel = Parallel(return_as="generator")
-        # The tuple keeps joblib from scattering a large item onto one worker, whose loss would lose the item.
-        yield from parallel(delayed(_call_on_cluster)((function, item, threads)) for item in items)
+        # A task is one tuple: joblib would scatter a large array onto one worker, whose loss would lose it.
+        yield from parallel(delayed(_call_on_cluster)(task, threads) for task in tasks)
 
 
 def _connect(address: str) -> Any:

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 XLA_VARIABLE = "PJRT_NPROC"
 WORKER_VARIABLE = "ATTNLEARN_WORKER"
@@ -33,6 +33,15 @@ def own_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def own_blas_threads() -> int:
+    """Threads of BLAS in this process: its default, or what OMP_NUM_THREADS and the like allow.
+
+    >>> own_blas_threads() >= 1
+    True
+    """
+    return max((info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"), default=1)
 
 
 def inside_worker() -> bool:

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlearn.engine import Checkpoint, CheckpointError, array_hash
+from attnlearn.engine._encode import decode, encode
+
+ROOT = Path(__file__).parents[2]
+
+STATE = {
+    "theta": np.arange(6.0).reshape(2, 3).T,
+    "half": np.ones(3, np.float16),
+    "mask": np.array([True, False]),
+    "count": np.arange(3, dtype=np.int32),
+    "nothing": np.zeros((0, 4)),
+    "point": np.array(2.5),
+    "scalar": np.float32(0.1),
+    "step": 7,
+    "rate": 0.1,
+    "worst": float("inf"),
+    "name": "späte Phase",
+    "flag": True,
+    "missing": None,
+    "list": [1, 2.5, None, np.ones(2)],
+    "pair": (1, "two"),
+    "nested": {"a": {"b": [np.zeros(1)]}},
+}
+
+
+def same(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, np.ndarray | np.generic):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b, strict=isinstance(a, np.ndarray))
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for left, right in zip(a, b, strict=True):
+            same(left, right)
+    else:
+        assert a == b
+
+
+def test_state_comes_back_exactly(tmp_path):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        checkpoint.save("fit", STATE)
+        name, state = checkpoint.load()
+    assert name == "fit"
+    same(state, STATE)
+
+
+def test_nan_round_trip():
+    assert np.isnan(decode(*encode({"x": float("nan")}))["x"])
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), np.array(["a"]), np.ones(2) * 1j, {1: 2}, {"$array": 1}, b"x"]
+)
+def test_what_cannot_be_saved_is_refused(tmp_path, value):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint, pytest.raises(ValueError, match=r"^state"):
+        checkpoint.save("fit", {"bad": value})
+
+
+def test_newest_wins_and_old_ones_go(tmp_path):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        assert checkpoint.load() is None
+        for step in range(5):
+            checkpoint.save(f"phase {step}", {"step": step})
+        checkpoint.save("inner", {"step": 99}, slot="inner")
+        assert checkpoint.load() == ("phase 4", {"step": 4})
+        checkpoint.drop("inner")
+        assert checkpoint.load(slot="inner") is None
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+
+
+def test_changed_problem_is_refused_by_name(tmp_path):
+    identity = {"data": "a1", "configuration": {"heads": 4, "seed": 0}, "version": "1.0"}
+    Checkpoint(tmp_path, identity, resume=False).close()
+    Checkpoint(tmp_path, identity, resume=True).close()
+    changed = {"data": "a1", "configuration": {"heads": 8, "seed": 0}, "version": "1.1", "new": None}
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint(tmp_path, changed, resume=True)
+    assert "configuration.heads was 4 and is 8" in str(caught.value)
+    assert 'version was "1.0" and is "1.1"' in str(caught.value)
+    assert "new was absent and is null" in str(caught.value)
+    assert "data" not in str(caught.value)
+    assert "seed" not in str(caught.value)
+
+
+def test_not_overwritten_without_resume(tmp_path):
+    Checkpoint(tmp_path, {}, resume=False).close()
+    with pytest.raises(CheckpointError, match="already holds"):
+        Checkpoint(tmp_path, {}, resume=False)
+
+
+def test_files_are_no_pickles_and_damage_is_named(tmp_path):
+    with Checkpoint(tmp_path, {"a": 1}, resume=False) as checkpoint:
+        checkpoint.save("one", STATE)
+        checkpoint.save("two", STATE)
+        newest = max(tmp_path.glob("*.safetensors"))
+        newest.write_bytes(newest.read_bytes()[:-5])
+        with pytest.raises(CheckpointError, match=r"damaged.*delete that file"):
+            checkpoint.load()
+        newest.unlink()
+        assert checkpoint.load()[0] == "one"
+    assert json.loads((tmp_path / "identity.json").read_text())["version"] == 1
+    (tmp_path / "identity.json").write_text(
+        '{"schema": "attnlearn/checkpoint", "version": 9, "identity": {}}'
+    )
+    with pytest.raises(CheckpointError, match="version 9"):
+        Checkpoint(tmp_path, {"a": 1}, resume=True)
+
+
+def test_bad_folders(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="checkpoint"):
+        Checkpoint(tmp_path / "file", {}, resume=False)
+    with pytest.raises(ValueError, match="checkpoint"):
+        Checkpoint(tmp_path / "file" / "below", {}, resume=False)
+
+
+def test_second_user_is_refused_and_the_lock_of_a_dead_process_is_taken_over(tmp_path):
+    process = run_worker(tmp_path, steps=1000, pause=0.01)
+    assert process.stdout.readline() == "ready\n"
+    with pytest.raises(CheckpointError, match=f"in use by process {process.pid}"):
+        Checkpoint(tmp_path, {"steps": 1000}, resume=True)
+    process.kill()
+    process.communicate()
+    with (
+        Checkpoint(tmp_path, {"steps": 1000}, resume=True),
+        pytest.raises(CheckpointError, match="in use"),
+    ):
+        Checkpoint(tmp_path, {"steps": 1000}, resume=True)
+
+
+def test_array_hash_sees_bytes_shape_dtype_and_absence():
+    x = np.arange(4.0)
+    others = [x + 1e-16 * np.array([1, 0, 0, 0]), x.reshape(2, 2), x.astype(np.float32), None]
+    assert len({array_hash(value) for value in [x, *others]}) == 5
+    assert array_hash(x.reshape(2, 2).T) == array_hash(np.array([[0.0, 2.0], [1.0, 3.0]]))
+
+
+def run_worker(folder, steps, pause):
+    command = [sys.executable, "-m", "tests.engine._work", str(folder), str(steps), str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def finish(folder, steps, pause):
+    output, errors = run_worker(folder, steps, pause).communicate(timeout=120)
+    assert errors == ""
+    return output.removeprefix("ready\n")
+
+
+def killed_runs_end_in_the_same_bytes(tmp_path, kills, rng):
+    steps, pause = 40, 0.004
+    expected = finish(tmp_path / "whole", steps, pause)
+    assert "'three'" in expected
+    folder, done = tmp_path / "killed", 0
+    while done < kills:
+        process = run_worker(folder, steps, pause)
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(rng.uniform(0, 0.12))
+        process.send_signal(signal.SIGKILL)
+        output, errors = process.communicate()
+        assert errors == ""
+        if output:  # it finished before the signal: compare and begin again
+            assert output == expected
+            folder = folder.with_name(folder.name + "+")
+        else:
+            done += 1
+    assert finish(folder, steps, pause) == expected
+
+
+def test_kill_at_random_moments_ends_in_the_same_bytes(tmp_path, rng):
+    killed_runs_end_in_the_same_bytes(tmp_path, 6, rng)
+
+
+@pytest.mark.slow
+def test_fifty_kills_end_in_the_same_bytes(tmp_path, rng):
+    killed_runs_end_in_the_same_bytes(tmp_path, 50, rng)
+
+
+def test_ctrl_c_leaves_a_checkpoint(tmp_path):
+    process = run_worker(tmp_path, steps=40, pause=0.01)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.15)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, "", "")
+    assert list(tmp_path.glob("*.safetensors"))
+    assert finish(tmp_path, 40, 0.0) == finish(tmp_path / "whole", 40, 0.0)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlearn.engine import Engine, EngineError, Progress, blocks
+from attnlearn.engine._threads import own_threads
+
+from . import _work
+
+
+@pytest.mark.parametrize(
+    ("spec", "engine"),
+    [
+        (None, Engine()),
+        (3, Engine(workers=3)),
+        ("3", Engine(workers=3)),
+        ("2x1", Engine(workers=2, threads=1)),
+        ("dask:tcp://h:1", Engine(address="tcp://h:1")),
+        (Engine(workers=2), Engine(workers=2)),
+    ],
+)
+def test_parse(spec, engine):
+    assert Engine.parse(spec) == engine
+
+
+@pytest.mark.parametrize("spec", [0, -1, "0", "two", "dask:", "2x0", True, 1.5, ""])
+def test_parse_refuses(spec):
+    with pytest.raises(ValueError, match=r"^engine: "):
+        Engine.parse(spec)
+
+
+def test_one_worker_cannot_change_its_threads():
+    with pytest.raises(ValueError, match="cannot be changed"):
+        Engine(workers=1, threads=own_threads() + 1)
+
+
+@pytest.mark.parametrize(("total", "size"), [(0, 3), (1, 3), (7, 3), (9, 3)])
+def test_blocks_cover_everything_once(total, size):
+    covered = [index for block in blocks(total, size) for index in range(total)[block]]
+    assert covered == list(range(total))
+
+
+def test_one_and_two_workers_give_the_same_bytes():
+    values = [Engine.parse(n).reduce(_work.heavy_block, range(5), _work.add) for n in (1, 2)]
+    assert {name: value.tobytes() for name, value in values[0].items()} == {
+        name: value.tobytes() for name, value in values[1].items()
+    }
+
+
+def test_workers_are_other_processes_with_limited_threads_and_no_workers_of_their_own():
+    seen = Engine.parse("2x1").map(_work.threads_seen, range(4))
+    assert os.getpid() not in {process for process, *_ in seen}
+    assert all(set(blas) == {1} and announced == "1" and one == 1 for _, blas, announced, one in seen)
+
+
+def test_errors_of_the_work_arrive_as_they_are():
+    for workers in (1, 2):
+        with pytest.raises(ZeroDivisionError):
+            Engine.parse(workers).map(lambda value: 1 // value, [1, 0, 1])
+
+
+def test_a_killed_local_worker_is_an_engine_error(tmp_path):
+    with pytest.raises(EngineError, match="worker process died"):
+        Engine.parse(2).map(partial(_work.die_once, str(tmp_path)), [np.full(1, value) for value in range(5)])
+    assert Engine.parse(2).map(abs, [-1, 2]) == [1, 2]
+
+
+def test_results_stream_in_order_and_report_progress():
+    class Counter(Progress):
+        count = 0
+
+        def update(self, advance=1, **figures):
+            self.count += advance
+
+    counter = Counter()
+    assert Engine.parse(2).map(lambda value: value, range(20), progress=counter) == list(range(20))
+    assert counter.count == 20
+
+
+def test_reducing_nothing_is_refused():
+    with pytest.raises(ValueError, match="items"):
+        Engine().reduce(abs, [], max)
+
+
+def test_unreachable_cluster(monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is an extra")
+    monkeypatch.setattr("attnlearn.engine._map.DASK_CONNECT_SECONDS", 0.5)
+    with pytest.raises(EngineError, match="no Dask scheduler"):
+        Engine.parse("dask:tcp://127.0.0.1:9").map(abs, [1])
+
+
+@pytest.fixture
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="Dask is an extra")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, protocol="tcp"
+    ) as cluster:
+        yield cluster
+
+
+# Dask and tornado close sockets late when a worker is killed; nothing a caller could do about it.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_two_dask_workers_agree_and_one_may_die(cluster, tmp_path):
+    engine = Engine.parse(f"dask:{cluster.scheduler_address}")
+    here = Engine().reduce(_work.heavy_block, range(4), _work.add)
+    there = engine.reduce(_work.heavy_block, range(4), _work.add)
+    for name, value in here.items():
+        np.testing.assert_allclose(there[name], value, rtol=1e-5, atol=1e-5)
+    items = [np.full(10_000, value) for value in range(12)]  # large enough that joblib would scatter them
+    assert engine.map(partial(_work.die_once, str(tmp_path)), items) == [value * value for value in range(12)]
+    assert (tmp_path / "died-3").exists()
+
+
+def test_ctrl_c_stops_the_workers():
+    code = (
+        "from attnlearn.engine import Engine; from tests.engine._work import slow_square; print('go', flush=True)\n"
+        "try: Engine.parse(2).map(slow_square, range(1000))\n"
+        "except KeyboardInterrupt: print('interrupted')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout.readline() == "go\n"
+    time.sleep(2.5)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert output == "interrupted\n"
+    assert "Traceback" not in errors

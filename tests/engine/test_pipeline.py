@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlearn.engine import Checkpoint, CheckpointError, PhaseFailed, Progress, Stop, Tools, run_phases
+
+
+@dataclass(frozen=True)
+class State:
+    x: np.ndarray | None = None
+    heads: list | None = None
+    count: int = 0
+
+
+def begin(problem, state, tools):
+    return replace(state, x=np.asfortranarray(tools.rng("x").standard_normal((3, 4)))), {"size": np.int64(12)}
+
+
+def double(problem, state, tools):
+    return replace(state, x=jnp.asarray(2 * state.x), count=1), {"spectrum": np.ones(2), "pair": (1, 2)}
+
+
+def interrupt(problem, state, tools):
+    raise KeyboardInterrupt
+
+
+def stop(problem, state, tools):
+    raise Stop("TOO_FEW_EXAMPLES", {"needed": 10}, replace(state, count=5))
+
+
+def spoil(problem, state, tools):
+    return replace(state, heads=[np.ones(2), np.array([1.0, np.nan])]), {}
+
+
+def test_states_are_contiguous_numpy_and_evidence_is_plain():
+    run = run_phases([("begin", begin), ("double", double)], None, State(), Tools(seed=1))
+    assert type(run.state.x) is np.ndarray
+    assert run.state.x.flags.c_contiguous
+    assert [record.name for record in run.records] == ["begin", "double"]
+    assert run.records[1].evidence == {"spectrum": [1.0, 1.0], "pair": [1, 2]}
+    assert all(record.seconds >= 0 for record in run.records)
+    assert not run.interrupted
+    assert run.stopped is None
+
+
+def test_interrupted_run_keeps_what_it_has_and_resumes_with_its_evidence(tmp_path):
+    whole = run_phases([("begin", begin), ("double", double)], None, State(), Tools(seed=1))
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        run = run_phases([("begin", begin), ("double", interrupt)], None, State(), Tools(seed=1), checkpoint)
+    assert run.interrupted
+    assert [record.name for record in run.records] == ["begin"]
+
+    def never(problem, state, tools):
+        raise AssertionError("a finished phase ran again")
+
+    seen = []
+    with Checkpoint(tmp_path, {}, resume=True) as checkpoint:
+        phases = [("begin", never), ("double", double)]
+        again = run_phases(phases, None, State(), Tools(seed=1), checkpoint, on_phase=seen.append)
+    assert again.state.x.tobytes() == whole.state.x.tobytes()
+    assert [record.evidence for record in again.records] == [record.evidence for record in whole.records]
+    assert [record.name for record in seen] == ["double"]
+
+
+def test_stop_is_recorded():
+    run = run_phases([("begin", begin), ("stop", stop), ("double", double)], None, State(), Tools())
+    assert run.stopped.outcome_name == "TOO_FEW_EXAMPLES"
+    assert run.records[-1].name == "stop"
+    assert run.records[-1].evidence == {"needed": 10}
+    assert run.state.count == 5
+    assert len(run.records) == 2
+
+
+def test_non_finite_state_names_phase_and_field():
+    with pytest.raises(PhaseFailed, match=r"phase spoil .* in heads") as caught:
+        run_phases([("begin", begin), ("spoil", spoil)], None, State(), Tools())
+    assert [record.name for record in caught.value.run.records] == ["begin"]
+
+
+def test_other_phases_or_states_are_refused(tmp_path):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        run_phases([("begin", begin)], None, State(), Tools(), checkpoint)
+        with pytest.raises(CheckpointError, match="phases"):
+            run_phases([("start", begin)], None, State(), Tools(), checkpoint)
+
+        @dataclass(frozen=True)
+        class Other:
+            y: float = 0.0
+
+        with pytest.raises(CheckpointError, match="does not fit"):
+            run_phases([("begin", begin)], None, Other(), Tools(), checkpoint)
+    with pytest.raises(TypeError, match="must return a State"):
+        run_phases([("bad", lambda problem, state, tools: (None, {}))], None, State(), Tools())
+    with pytest.raises(ValueError, match="different names"):
+        run_phases([("a", begin), ("a", double)], None, State(), Tools())
+
+
+def test_inner_checkpoints_belong_to_their_phase(tmp_path):
+    def long(problem, state, tools):
+        assert tools.resume_inner("loop") is None
+        tools.checkpoint_inner("loop", {"step": 4})
+        assert tools.resume_inner("loop") == {"step": 4}
+        assert tools.resume_inner("other") is None
+        raise KeyboardInterrupt
+
+    def resumed(problem, state, tools):
+        return replace(state, count=tools.resume_inner("loop")["step"]), {}
+
+    def fresh(problem, state, tools):
+        assert tools.resume_inner("loop") is None
+        return state, {}
+
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        assert run_phases([("a", long), ("b", fresh)], None, State(), Tools(), checkpoint).interrupted
+        run = run_phases([("a", resumed), ("b", fresh)], None, State(), Tools(), checkpoint)
+    assert run.state.count == 4
+
+
+def test_progress_sees_every_phase():
+    class Log(Progress):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def _opened(self, phase):
+            self.names.append(phase.name)
+
+    log = Log()
+    run_phases([("begin", begin), ("double", double)], None, State(), Tools(progress=log))
+    assert log.names == ["begin", "double"]
