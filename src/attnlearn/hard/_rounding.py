@@ -1,0 +1,46 @@
+"""Square waves of a secret linear form as attention layers: the learning-with-rounding family.
+
+Secret integers s_p in 0..q-1 (q even) give N = sum_p s_p (1 - b_p)/2. Head i writes one jump at t_i = i q/2 - 1/2,
+so that on b_l = -1 row 1 is (x_1o - x_2o)(f(N) - 1) with f = ±1 the square wave of period q, exact for
+N <= (m+1) q/2 - 1. m heads make m jumps, m/2 periods. True learning-with-rounding writes each bit of the form in a
+coordinate of its own and needs about 2 n log2 q heads; a small m is not cryptographically hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer
+from attnlearn.hard._parity import STEEPNESS, step_layer
+
+
+def rounding(
+    dim: int, num_heads: int, modulus: int = 4, secret: Sequence[int] | None = None, seed: int = 0
+) -> AttentionLayer:
+    """A layer that computes the square wave of period `modulus` of a secret linear form of the bits.
+
+    >>> layer = rounding(dim=6, num_heads=2, modulus=4, secret=(1, 2, 0, 1))
+    >>> layer.num_heads
+    2
+    """
+    require(num_heads >= 2 and num_heads % 2 == 0, "num_heads", "must be even and at least 2", num_heads)
+    require(dim >= 3, "dim", "must be at least 3", dim)
+    require(modulus >= 2 and modulus % 2 == 0, "modulus", "must be even and at least 2", modulus)
+    if secret is None:
+        secret = np.random.default_rng([seed, 0x20DE]).integers(0, modulus, dim - 2).tolist()
+    good = len(secret) == dim - 2 and all(0 <= s < modulus for s in secret)
+    require(good, "secret", f"must hold dim - 2 = {dim - 2} integers in 0..{modulus - 1}", secret)
+    weights = np.concatenate([np.asarray(secret, float), [0.0, 0.0]])
+    return step_layer(weights, np.arange(1, num_heads + 1) * modulus / 2 - 0.5, STEEPNESS)
+
+
+def rounding_reach(num_heads: int, modulus: int) -> int:
+    """The largest value of the linear form up to which the layer is an exact square wave.
+
+    >>> rounding_reach(4, 4)
+    9
+    """
+    return (num_heads + 1) * modulus // 2 - 1
