@@ -1,0 +1,20 @@
+"""The table of commands. Each lives in a file of its own and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from attnlearn._version import __version__
+from attnlearn.cli import _convert, _doctor, _inspect, _record, _sample
+
+app = App(
+    name="attnlearn",
+    help="Learn multi-head attention layers from examples or queries, and prove what was learned.",
+    version=__version__,
+    help_format="plaintext",
+)
+app.command(_inspect.inspect)
+app.command(_convert.convert)
+app.command(_sample.sample)
+app.command(_record.record)
+app.command(_doctor.doctor)

@@ -1,0 +1,50 @@
+"""`attnlearn convert`: from one weight layout to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnlearn.cli._console import Console, Json
+from attnlearn.cli._inspect import Heads, Prefix
+
+Layout = Annotated[
+    str, Parameter(name="--to", help="Layout to write: attnlearn, qkvo, torch, bert or projections.")
+]
+
+
+def convert(
+    source: Path,
+    target: Path,
+    /,
+    *,
+    to: Layout = "attnlearn",
+    rank: int | None = None,
+    heads: Heads = None,
+    prefix: Prefix = None,
+    json: Json = None,
+) -> None:
+    """Read a layer in any known layout and write it in another.
+
+    Parameters
+    ----------
+    source
+        A safetensors file.
+    target
+        The file to write; it appears whole or not at all.
+    rank
+        Dimension of a head in layouts that store factors (default: the smallest that fits).
+    """
+    from attnlearn import load
+    from attnlearn.convert import save_layout
+
+    layer = load(source, num_heads=heads, prefix=prefix)
+    if to == "attnlearn":
+        layer.save(target, provenance={"converted_from": source.name})
+    else:
+        save_layout(layer, target, layout=to, rank=rank)
+    console = Console(json)
+    console.text(f"wrote {target} ({to}): {layer!r}")
+    console.json({"schema": "attnlearn/convert", "version": 1, "file": target.name, "layout": to})

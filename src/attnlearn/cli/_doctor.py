@@ -1,0 +1,55 @@
+"""`attnlearn doctor`: what is installed, what it runs on, what is missing."""
+
+from __future__ import annotations
+
+from attnlearn.cli._console import Console, Json
+
+CORE = ("jax", "jaxlib", "numpy", "scipy", "lineax", "safetensors", "joblib", "scikit-learn", "piqp")
+EXTRAS = {"torch": ("torch",), "dask": ("dask", "distributed"), "report": ("jinja2", "matplotlib", "pandas")}
+
+
+def doctor(*, json: Json = None) -> None:
+    """Show versions, devices, extras and threads, and run one forward in each precision."""
+    import os
+    import platform
+    from importlib import metadata
+
+    import jax
+    import numpy as np
+
+    from attnlearn import AttentionLayer, __version__
+
+    def version(package: str) -> str | None:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return None
+
+    versions = {"attnlearn": __version__, "python": platform.python_version()}
+    versions |= {package: version(package) or "missing" for package in CORE}
+    extras = {name: all(version(package) for package in packages) for name, packages in EXTRAS.items()}
+    layer = AttentionLayer.random(2, 8, seed=1)
+    x = np.random.default_rng(0).standard_normal((4, 3, 8))
+    gap = float(np.abs(layer(x) - layer.astype(np.float32)(x.astype(np.float32))).max())
+    found = {
+        "schema": "attnlearn/doctor",
+        "version": 1,
+        "versions": versions,
+        "extras": extras,
+        "devices": [str(device) for device in jax.devices()],
+        "cpus": os.cpu_count(),
+        "float32_against_float64": gap,
+        "healthy": bool(layer(x).dtype == np.float64 and 0 < gap < 1e-4),
+    }
+    console = Console(json)
+    for package, number in versions.items():
+        console.text(f"{package:<14}{number}")
+    for name, present in extras.items():
+        console.text(
+            f"extra {name:<8}{'installed' if present else f'not installed (pip install attnlearn[{name}])'}"
+        )
+    console.text(f"devices       {', '.join(found['devices'])}; {found['cpus']} CPUs")
+    console.text(
+        f"self-check    {'both precisions work' if found['healthy'] else 'FAILED: float32 and float64 disagree'}"
+    )
+    console.json(found)
