@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnlearn._result import Outcome as Outcome
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
+    from attnlearn.convert._safetensors import load as load
 
 _EXPORTS = {
     "AttentionLayer": "attnlearn._layer",
@@ -47,6 +48,7 @@ _EXPORTS = {
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
     "distance": "attnlearn._distance",
+    "load": "attnlearn.convert._safetensors",
 }
 _MODULES = {
     "convert": "attnlearn.convert",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,28 +65,47 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Every tensor of a safetensors file, and its metadata.
+def read_tensors(
+    path: str | os.PathLike[str], names: Iterable[str] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The named tensors (default: all) of a safetensors file, and its metadata.
 
     The library checks header size, offsets and total length before it allocates; whatever it refuses is
-    reported as one line. bfloat16 arrives as float32, which holds it exactly.
+    reported as one line. bfloat16 and float16 arrive as float32, which holds them exactly.
     """
     import ml_dtypes
-    from safetensors import SafetensorError, safe_open
 
-    target = existing_file(path)
-    try:
-        with safe_open(target, framework="numpy") as handle:
-            metadata = handle.metadata() or {}
-            tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"path: must be a valid safetensors file, got {target} ({first})") from error
+    with _safetensors_handle(path) as handle:
+        metadata = handle.metadata() or {}
+        wanted = handle.keys() if names is None else names
+        tensors = {name: handle.get_tensor(name) for name in wanted}
     widened = {
         name: tensor.astype(np.float32) if tensor.dtype in (ml_dtypes.bfloat16, np.float16) else tensor
         for name, tensor in tensors.items()
     }
     return widened, dict(metadata)
+
+
+def read_tensor_shapes(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """The names and shapes in a safetensors file, and its metadata, without reading any tensor."""
+    with _safetensors_handle(path) as handle:
+        shapes = {name: tuple(handle.get_slice(name).get_shape()) for name in handle.keys()}  # noqa: SIM118
+        return shapes, dict(handle.metadata() or {})
+
+
+@contextmanager
+def _safetensors_handle(path: str | os.PathLike[str]) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    target = existing_file(path)
+    try:
+        with safe_open(target, framework="numpy") as handle:
+            yield handle
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"path: must be a valid safetensors file, got {target} ({first})") from error
 
 
 def write_tensors(

@@ -1,0 +1,205 @@
+"""Files: `load` recognises every layout by its tensor names, `save_layout` writes one that its source can read.
+
+Only names are read until one block is chosen, then only that block's tensors. Metadata that `save_layout`
+writes: `format`, `num_heads`, `scale`, `causal`. Beside a Hugging Face `model*.safetensors` its `config.json`
+says the head count and the position terms. Pickles go through torch's `weights_only=True` or are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn._files import existing_file, read_tensor_shapes, read_tensors, write_tensors
+from attnlearn._layer import AttentionLayer
+from attnlearn._precision import FLOATS
+from attnlearn._storage import is_layer_file, layer_from_tensors
+from attnlearn._version import __version__
+from attnlearn.convert._arrays import to_floats
+from attnlearn.convert._bert import to_bert
+from attnlearn.convert._gpt2 import to_gpt2
+from attnlearn.convert._layouts import choose_block
+from attnlearn.convert._projections import to_qkv_proj
+from attnlearn.convert._qkvo import to_qkvo
+from attnlearn.convert._state import layer_from_state
+from attnlearn.convert._torch import to_torch_state
+from attnlearn.convert._transformer_lens import to_transformer_lens
+
+_CONFIG_LIMIT = 2**20
+"""A configuration is a page of JSON; anything larger is not one."""
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    num_heads: int | None = None,
+    prefix: str | None = None,
+    causal: bool | None = None,
+    dtype: Any = None,
+) -> AttentionLayer:
+    """Read one attention layer from a file in attnlearn's own format or any layout of the table.
+
+    `prefix` chooses among several blocks ("encoder.layer.3"); without it they are listed. `num_heads` is
+    needed where neither metadata nor a configuration say it. `causal` defaults to what the file says, then to
+    True for GPT-2 and False otherwise. `dtype` converts the stored weights before they are multiplied:
+    float64 gives the exact layer of float32 weights.
+
+    >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
+    >>> layer = AttentionLayer.random(2, 6, rank=3); save_layout(layer, path, layout="bert")
+    >>> load(path)
+    AttentionLayer(num_heads=2, dim=6, out_dim=6, causal=False, dtype=float64)
+    """
+    target = existing_file(path)
+    wanted = None if dtype is None else np.dtype(dtype)
+    require(wanted is None or wanted in FLOATS, "dtype", "must be float32 or float64", str(wanted))
+    if _is_pickle(target):
+        names, metadata, read = _pickled(target)
+    else:
+        shapes, metadata = read_tensor_shapes(target)
+        if is_layer_file(metadata):
+            return _own(target, num_heads, prefix, causal, wanted)
+        names, read = list(shapes), lambda chosen: read_tensors(target, chosen)[0]
+
+    def floats(chosen):
+        arrays = {name: to_floats(value, name) for name, value in read(chosen).items()}
+        return arrays if wanted is None else {name: array.astype(wanted) for name, array in arrays.items()}
+
+    config = {**_config_beside(target), **metadata}
+    return layer_from_state(
+        choose_block(names, prefix, "path"),
+        floats,
+        num_heads=num_heads,
+        scale=None,
+        causal=causal,
+        config=config,
+        parameter="path",
+    )
+
+
+def save_layout(
+    layer: AttentionLayer,
+    path: str | os.PathLike[str],
+    *,
+    layout: str,
+    prefix: str | None = None,
+    tolerance: float | None = None,
+) -> None:
+    """Write the layer as safetensors in the layout of another source, so that the source can load the file.
+
+    `layout` is one of "attnlearn", "qkvo", "torch", "bert", "albert", "vit", "o_proj", "out_proj", "gpt2",
+    "transformer_lens". Head dimensions and ranks as in the matching `to_` function.
+
+    >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
+    >>> save_layout(AttentionLayer.random(2, 6, rank=3), path, layout="o_proj", prefix="self_attn.")
+    >>> load(path).num_heads
+    2
+    """
+    require(layout in WRITABLE, "layout", f"must be one of {', '.join(WRITABLE)}", layout)
+    if layout == "attnlearn":
+        layer.save(path)
+        return
+    options: dict[str, Any] = {"tolerance": tolerance}
+    if prefix is not None:
+        options["prefix"] = prefix if prefix.endswith(".") or not prefix else f"{prefix}."
+    tensors, scale = WRITABLE[layout](layer, options)
+    metadata = {
+        "format": layout,
+        "num_heads": str(layer.num_heads),
+        "scale": repr(scale),
+        "causal": json.dumps(layer.causal),
+        "attnlearn": __version__,
+    }
+    write_tensors(path, tensors, metadata)
+
+
+def _plain(layer: AttentionLayer, options: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
+    arrays = to_qkvo(layer, tolerance=options["tolerance"])
+    prefix = options.get("prefix", "")
+    return {prefix + name: array for name, array in arrays._asdict().items() if name != "scale"}, arrays.scale
+
+
+def _writer(function: Any, query: str, width: Any, **fixed: Any) -> Any:
+    """A writer of state and scale; the head dimension is read off the tensor whose name ends in `query`."""
+
+    def write(layer: AttentionLayer, options: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
+        state = function(layer, **fixed, **options)
+        tensor = next(array for name, array in state.items() if name.endswith(query))
+        return state, float(width(tensor, layer.num_heads) ** -0.5)
+
+    return write
+
+
+WRITABLE: dict[str, Any] = {
+    "attnlearn": None,
+    "qkvo": _plain,
+    "torch": _writer(to_torch_state, "in_proj_weight", lambda t, m: t.shape[1] // m),
+    "bert": _writer(to_bert, "query.weight", lambda t, m: t.shape[0] // m),
+    "albert": _writer(to_bert, "query.weight", lambda t, m: t.shape[0] // m, names="albert"),
+    "vit": _writer(to_bert, "query.weight", lambda t, m: t.shape[0] // m, names="vit"),
+    "o_proj": _writer(to_qkv_proj, "q_proj.weight", lambda t, m: t.shape[0] // m, output="o_proj"),
+    "out_proj": _writer(to_qkv_proj, "q_proj.weight", lambda t, m: t.shape[0] // m, output="out_proj"),
+    "gpt2": _writer(to_gpt2, "c_attn.weight", lambda t, m: t.shape[0] // m),
+    "transformer_lens": _writer(to_transformer_lens, "W_Q", lambda t, m: t.shape[2]),
+}
+"""Layouts that `save_layout` writes."""
+
+
+def _own(
+    path: Path, num_heads: int | None, prefix: str | None, causal: bool | None, dtype: np.dtype | None
+) -> AttentionLayer:
+    require(prefix is None, "prefix", "must be left out for a file saved by attnlearn (one layer)", prefix)
+    layer = layer_from_tensors(*read_tensors(path), path)
+    rule = f"must be {layer.num_heads}, as the file says"
+    require(num_heads is None or num_heads == layer.num_heads, "num_heads", rule, num_heads)
+    layer = layer if causal is None else layer.replace(causal=causal)
+    return layer if dtype is None else layer.astype(dtype)
+
+
+def _config_beside(path: Path) -> dict[str, Any]:
+    """Hugging Face's config.json beside `model*.safetensors` or `pytorch_model*.bin`; other files have none."""
+    beside = path.parent / "config.json"
+    if not path.name.startswith(("model", "pytorch_model")) or not beside.is_file():
+        return {}
+    require(beside.stat().st_size <= _CONFIG_LIMIT, "path", "must have a config.json below 1 MB", str(beside))
+    try:
+        config = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"path: must have a valid config.json beside it, got {beside}") from error
+    require(isinstance(config, dict), "path", "must have a config.json that is an object", str(beside))
+    return config
+
+
+def _is_pickle(path: Path) -> bool:
+    with path.open("rb") as handle:
+        start = handle.read(4)
+    return (
+        path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl") or start[:1] == b"\x80" or start == b"PK\3\4"
+    )
+
+
+def _pickled(path: Path) -> tuple[list[str], dict[str, str], Any]:
+    """A torch checkpoint, read by torch's restricted unpickler, which builds tensors and nothing else."""
+    way = "save it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+    try:
+        import torch
+    except ImportError:
+        raise ValueError(f"path: must be safetensors, got the pickle {path} ({way})") from None
+    try:
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # torch raises many kinds, and each of them means the same here
+        raise ValueError(
+            f"path: must be safetensors, got the pickle {path}, which torch refuses to read with weights_only=True"
+        ) from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+    valid = isinstance(state, dict) and all(isinstance(key, str) for key in state)
+    require(valid, "path", "must hold a state dict of tensors", type(state).__name__)
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    return list(tensors), {}, lambda chosen: {name: tensors[name] for name in chosen}
