@@ -1,0 +1,109 @@
+"""The one door through which learners take examples: every way of getting them wrong is one clear line."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from attnlearn._errors import describe, require
+from attnlearn._precision import common_dtype, to_numpy
+from attnlearn._types import ArrayLike, Mask
+from attnlearn.data._examples import ArrayPart, Chunk, Examples
+from attnlearn.data._recorded import Recorded
+
+_PEEK = 4096
+"""Values looked at to tell tokens from outputs: exact ±1 this often is no accident."""
+
+
+def as_examples(
+    x: ArrayLike | Examples | str | os.PathLike[str],
+    y: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    min_tokens: int = 2,
+) -> Examples:
+    """Examples from arrays x (n, k, d) and y (n, k, d_out), a `Recorded`, or the path of one.
+
+    Arrays are neither copied nor changed; recorded data stays on disk. Sequences of one token show only the
+    sum of the projections, hence `min_tokens`.
+
+    >>> as_examples(np.ones((5, 3, 2)), np.ones((5, 3, 4)))
+    Examples(num=5, tokens=3, dim=2, out_dim=4, masked=False, dtype=float64)
+    >>> as_examples(np.ones((5, 3, 2)), np.ones((5, 7, 4)))
+    Traceback (most recent call last):
+    ValueError: y: must have one row per token of x (3), got an array of shape (5, 7, 4) and dtype float64
+    """
+    if isinstance(x, (str, os.PathLike)):
+        x = Recorded(x)
+    if isinstance(x, Examples):
+        for name, other in (("y", y), ("mask", mask)):
+            require(other is None, name, "must be left out, recorded examples bring their own", other)
+        examples = x
+    else:
+        examples = _from_arrays(x, y, mask)
+    rule = f"must have at least {min_tokens} tokens a sequence (fewer cannot show the attention)"
+    require(examples.tokens >= min_tokens, "x", rule, examples.tokens)
+    examples.require_finite()
+    return examples
+
+
+def _from_arrays(x: ArrayLike, y: ArrayLike | None, mask: ArrayLike | None) -> Examples:
+    require(not isinstance(y, (Examples, str, os.PathLike)), "y", "must be an array of outputs", y)
+    require(y is not None, "y", "must be given when x is an array", y)
+    tokens, outputs = _floats(x, "x"), _floats(y, "y")
+    _check_ranks(tokens, outputs)
+    _check_shapes(tokens, outputs)
+    common_dtype({"x": tokens, "y": outputs})
+    _check_swapped(tokens, outputs)
+    return Examples([ArrayPart(Chunk(tokens, outputs, _checked_mask(mask, tokens)))])
+
+
+def _floats(value: Any, name: str) -> np.ndarray:
+    kind = getattr(getattr(value, "dtype", None), "kind", None) or str(getattr(value, "dtype", ""))
+    if kind in ("i", "u", "b") or any(word in kind for word in ("int", "bool")):
+        rule = "must hold vectors in float32 or float64, not integers (embed token ids first)"
+        raise ValueError(f"{name}: {rule}, got {describe(value)}")
+    return to_numpy(value, name)
+
+
+def _check_ranks(x: np.ndarray, y: np.ndarray) -> None:
+    if x.ndim < 3 and y.ndim == 3:
+        swap = " (are x and y swapped?)" if x.ndim < 2 else "; one sequence is x[None], y[None]"
+        require(False, "x", f"must have shape (n, k, d){swap}", x)
+    hint = "; one sequence is x[None], y[None]" if x.ndim == 2 else ""
+    require(x.ndim == 3, "x", f"must have shape (n, k, d){hint}", x)
+    hint = " (labels are for train.fit)" if y.ndim == 1 else ""
+    require(y.ndim == 3, "y", f"must have shape (n, k, d_out){hint}", y)
+
+
+def _check_shapes(x: np.ndarray, y: np.ndarray) -> None:
+    require(min(x.shape) >= 1, "x", "must not be empty", x)
+    require(min(y.shape) >= 1, "y", "must not be empty", y)
+    require(x.shape[0] == y.shape[0], "y", f"must have as many sequences as x ({x.shape[0]})", y)
+    if x.shape[1] == y.shape[1]:
+        return
+    if x.shape[2] == y.shape[1]:
+        require(False, "x", "must be (n, k, d), tokens before coordinates; try x.swapaxes(1, 2)", x)
+    if x.shape[1] == y.shape[2]:
+        require(False, "y", "must be (n, k, d_out), tokens before coordinates; try y.swapaxes(1, 2)", y)
+    require(False, "y", f"must have one row per token of x ({x.shape[1]})", y)
+
+
+def _check_swapped(x: np.ndarray, y: np.ndarray) -> None:
+    """Outputs of attention are averages: only tokens are exactly ±1 everywhere."""
+    first_x, first_y = (a[: -(-_PEEK // a[0].size)] for a in (x, y))
+    if (np.abs(first_y) == 1).all() and not (np.abs(first_x) == 1).all():
+        raise ValueError("y: must hold outputs, got only ±1 while x does not (are x and y swapped?)")
+
+
+def _checked_mask(mask: ArrayLike | None, x: np.ndarray) -> Mask | None:
+    if mask is None:
+        return None
+    from attnlearn._layer import as_mask  # imports JAX, which plain examples do not need
+
+    detached = mask.detach().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
+    require(detached.ndim == 2, "mask", f"must have shape {x.shape[:2]} to go with x", detached)
+    keep = as_mask(detached, x)
+    return None if keep.all() else keep

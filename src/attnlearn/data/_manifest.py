@@ -1,0 +1,126 @@
+"""The manifest of a recorded folder: what the shards hold, checked before any of them is opened.
+
+{"schema": "attnlearn/recorded", "version": 1, "attnlearn": ..., "dtype": "float32", "sequences": n,
+ "tokens": k, "dim": d, "out_dim": o, "masked": false, "causal": null, "fingerprint": sha256,
+ "shards": [{"name": "shard-000000.safetensors", "sequences": n0}, ...], "provenance": {...}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attnlearn._version import __version__
+from attnlearn.data._calibration import MAX_MANIFEST_BYTES
+
+FILE = "manifest.json"
+SCHEMA = "attnlearn/recorded"
+VERSION = 1
+SHARD_NAME = re.compile(r"shard-[0-9]{6}\.safetensors", re.ASCII)
+CODES = {"float32": "F32", "float64": "F64"}
+LIMIT = 2**48
+"""No size may exceed this: products of three of them stay exact and comparable as Python integers."""
+
+
+def shard_name(number: int) -> str:
+    """File name of shard `number`."""
+    return f"shard-{number:06d}.safetensors"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checked manifest."""
+
+    dtype: str
+    sequences: int
+    tokens: int
+    dim: int
+    out_dim: int
+    masked: bool
+    causal: bool | None
+    fingerprint: str
+    shards: tuple[tuple[str, int], ...]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def expected(self, sequences: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The tensors of a shard with that many sequences: name -> dtype code, shape."""
+        code, k = CODES[self.dtype], self.tokens
+        tensors = {"x": (code, (sequences, k, self.dim)), "y": (code, (sequences, k, self.out_dim))}
+        if self.masked:
+            tensors["mask"] = ("BOOL", (sequences, k))
+        return tensors
+
+    def to_json(self) -> dict[str, Any]:
+        """What is written to disk."""
+        body = asdict(self)
+        body["shards"] = [{"name": name, "sequences": count} for name, count in self.shards]
+        return {"schema": SCHEMA, "version": VERSION, "attnlearn": __version__, **body}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of `folder`, or one clear line why it is none."""
+    path = folder / FILE
+
+    def refuse(reason: str) -> ValueError:
+        return ValueError(f"path: must be a folder of recorded activations, got {folder} ({reason})")
+
+    if not path.is_file():
+        raise refuse(f"no {FILE}")
+    try:
+        size = path.stat().st_size
+        text = path.read_bytes() if size <= MAX_MANIFEST_BYTES else None
+    except OSError as error:
+        raise refuse(error.strerror or str(error)) from error
+    if text is None:
+        raise refuse(f"{FILE} has {size} bytes, more than {MAX_MANIFEST_BYTES} bytes")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refuse(f"{FILE} is not JSON") from error
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+        raise refuse(f"{FILE} does not say schema {SCHEMA}")
+    if value.get("version") != VERSION or type(value.get("version")) is not int:
+        raise refuse(f"manifest version {str(value.get('version'))[:20]}, this release reads {VERSION}")
+    problem = _problem(value)
+    if problem:
+        raise refuse(problem)
+    return Manifest(
+        **{name: value[name] for name in ("dtype", "sequences", "tokens", "dim", "out_dim", "masked")},
+        causal=value["causal"],
+        fingerprint=value["fingerprint"],
+        shards=tuple((shard["name"], shard["sequences"]) for shard in value["shards"]),
+        provenance=value.get("provenance", {}),
+    )
+
+
+def _problem(value: dict[str, Any]) -> str | None:
+    """Why a manifest of the right version cannot be used; None if it can."""
+    if value.get("dtype") not in CODES:
+        return f"dtype {str(value.get('dtype'))[:20]}, expected one of {sorted(CODES)}"
+    for name in ("sequences", "tokens", "dim", "out_dim"):
+        if not _is_size(value.get(name)):
+            return f"{name} is not a positive integer"
+    if type(value.get("masked")) is not bool or type(value.get("causal", 0)) not in (bool, type(None)):
+        return "masked or causal is not a boolean"
+    if not isinstance(value.get("fingerprint"), str) or not isinstance(value.get("provenance", {}), dict):
+        return "fingerprint is not text or provenance not an object"
+    shards = value.get("shards")
+    if not isinstance(shards, list) or not shards:
+        return "shards is not a list of at least one"
+    for shard in shards:
+        if not isinstance(shard, dict) or not _is_size(shard.get("sequences")):
+            return "a shard has no positive number of sequences"
+        if not isinstance(shard.get("name"), str) or not SHARD_NAME.fullmatch(shard["name"]):
+            return f"shard name {str(shard.get('name'))[:40]!r} is not of the form {shard_name(0)}"
+    if len({shard["name"] for shard in shards}) != len(shards):
+        return "a shard is named twice"
+    if sum(shard["sequences"] for shard in shards) != value["sequences"]:
+        return "the shards do not add up to the number of sequences"
+    return None
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= LIMIT
