@@ -24,7 +24,7 @@ def arrays(rng):
 def write(folder, x, y, mask=None, per_shard=7):
     per_sequence = x[0].nbytes + y[0].nbytes
     with RecordedWriter(folder, shard_bytes=per_shard * per_sequence) as writer:
-        writer.append(x, y, mask)
+        writer.write(x, y, mask)
     return folder
 
 
@@ -125,7 +125,7 @@ def test_a_folder_is_streamed_not_loaded(tmp_path):
     model = Boolean(8, 32)
     with RecordedWriter(tmp_path / "data", shard_bytes=2 * 2**20) as writer:
         for x in model.stream(10_000, 1000):
-            writer.append(x, x)
+            writer.write(x, x)
     tracemalloc.start()
     try:
         examples = as_examples(tmp_path / "data")

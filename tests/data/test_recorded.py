@@ -23,7 +23,7 @@ def arrays(rng):
 def write(folder, batches):
     with RecordedWriter(folder, shard_bytes=PER_SHARD) as writer:
         for batch in batches:
-            writer.append(*batch)
+            writer.write(*batch)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(arrays, tmp_path):
     path = tmp_path / "recorded"
     with RecordedWriter(path, causal=True, provenance={"model": "m"}, shard_bytes=PER_SHARD) as writer:
         for start in range(0, 20, 2):
-            writer.append(arrays[0][start : start + 2], arrays[1][start : start + 2])
+            writer.write(arrays[0][start : start + 2], arrays[1][start : start + 2])
     return path
 
 
@@ -55,7 +55,7 @@ def test_other_tools_can_read_the_shards(folder, arrays):
 
 def test_float32_stays_float32(tmp_path, arrays):
     with RecordedWriter(tmp_path / "data") as writer:
-        writer.append(arrays[0].astype(np.float32), arrays[1].astype(np.float32))
+        writer.write(arrays[0].astype(np.float32), arrays[1].astype(np.float32))
     assert Recorded(tmp_path / "data").dtype == np.float32
 
 
@@ -79,7 +79,7 @@ def test_lengths_are_padded_to_the_longest(tmp_path, rng):
     batches = [(rng.standard_normal((3, k, 4)), rng.standard_normal((3, k, 2))) for k in (2, 3, 2, 5, 4)]
     with RecordedWriter(tmp_path / "data", shard_bytes=300) as writer:
         for x, y in batches:
-            writer.append(x, y)
+            writer.write(x, y)
     recorded = Recorded(tmp_path / "data")
     assert (recorded.num, recorded.tokens, recorded.masked) == (15, 5, True)
     whole = recorded.take(np.arange(15))
@@ -100,8 +100,8 @@ def test_padding_may_hold_anything(tmp_path, arrays):
     mask[4:, 2] = False
     x[~mask], y[~mask] = np.nan, np.inf
     with RecordedWriter(tmp_path / "data", shard_bytes=PER_SHARD) as writer:
-        writer.append(x[:4], y[:4])
-        writer.append(x[4:], y[4:], mask[4:])
+        writer.write(x[:4], y[:4])
+        writer.write(x[4:], y[4:], mask[4:])
     whole = Recorded(tmp_path / "data").take(np.arange(20))
     assert (whole.mask == mask).all()
     assert (whole.x == np.where(mask[..., None], x, 0)).all()
@@ -113,7 +113,7 @@ def test_buffers_may_be_reused(tmp_path):
     with RecordedWriter(tmp_path / "data") as writer:
         for value in (1.0, 2.0):
             buffer[:] = value
-            writer.append(buffer, buffer)
+            writer.write(buffer, buffer)
     assert Recorded(tmp_path / "data").take(np.arange(4)).x[:, 0, 0].tolist() == [1, 1, 2, 2]
 
 
@@ -144,7 +144,7 @@ def test_writers_refuse_bad_targets(tmp_path, folder, arrays):
         RecordedWriter(tmp_path / "missing" / "data")
     (tmp_path / "empty").mkdir()
     with RecordedWriter(tmp_path / "empty") as writer:
-        writer.append(*arrays)
+        writer.write(*arrays)
     assert Recorded(tmp_path / "empty").num == 20
 
 

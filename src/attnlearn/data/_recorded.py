@@ -67,7 +67,7 @@ class Recorded(Examples):
         >>> import tempfile; folder = tempfile.mkdtemp() + "/recorded"
         >>> from attnlearn.data import RecordedWriter
         >>> with RecordedWriter(folder) as writer:
-        ...     writer.append(np.ones((5, 3, 2)), np.ones((5, 3, 2)))
+        ...     writer.write(np.ones((5, 3, 2)), np.ones((5, 3, 2)))
         >>> Recorded(folder).verify()
         """
         if self._claimed is not None:

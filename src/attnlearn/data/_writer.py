@@ -33,8 +33,8 @@ class RecordedWriter:
 
     >>> folder = tempfile.mkdtemp() + "/recorded"
     >>> with RecordedWriter(folder, causal=False) as writer:
-    ...     writer.append(np.ones((4, 3, 2)), np.ones((4, 3, 2)))
-    ...     writer.append(np.ones((1, 5, 2)), np.ones((1, 5, 2)))
+    ...     writer.write(np.ones((4, 3, 2)), np.ones((4, 3, 2)))
+    ...     writer.write(np.ones((1, 5, 2)), np.ones((1, 5, 2)))
     >>> from attnlearn.data import Recorded
     >>> Recorded(folder)
     Recorded(num=5, tokens=5, dim=2, out_dim=2, masked=True, dtype=float64)
@@ -74,7 +74,7 @@ class RecordedWriter:
         else:
             self.discard()
 
-    def append(self, x: ArrayLike, y: ArrayLike, mask: ArrayLike | None = None) -> None:
+    def write(self, x: ArrayLike, y: ArrayLike, mask: ArrayLike | None = None) -> None:
         """Add sequences x (n, k, d), y (n, k, d_out); k may differ from call to call."""
         chunk = self._checked(x, y, mask)
         per_sequence = chunk.x[0].nbytes + chunk.y[0].nbytes

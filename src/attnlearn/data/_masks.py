@@ -1,0 +1,86 @@
+"""Reading attention masks: which keys a block let every query see, and whether that is padding and causality.
+
+A layer knows two masks only: padding (a key is hidden from everybody) and causality (from earlier queries).
+Anything else, such as a window or a bias on the scores, is refused instead of being recorded as if it were not
+there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnlearn._errors import require
+
+if TYPE_CHECKING:
+    import torch
+
+HIDDEN = -1e4
+"""An additive mask this low hides a key in every precision: exp(-1e4) is zero even in float64."""
+
+
+def allowed_from_additive(mask: torch.Tensor) -> torch.Tensor:
+    """True where an additive mask is 0, False where it hides; anything between is a bias on the scores."""
+    allowed = mask == 0
+    rule = "must mask by 0 and -inf alone (a bias on the scores is not representable)"
+    require(bool((allowed | (mask <= HIDDEN)).all()), "module", rule, "other values")
+    return allowed
+
+
+def split_mask(allowed: torch.Tensor) -> tuple[torch.Tensor, set[bool]]:
+    """Padding mask (n, k) of allowed pairs (n, query, key), and whether they can be causal, can be not.
+
+    The last query sees every real key in either case, so its row is the padding mask. Rows of padded queries
+    do not count: what models put there differs and nobody reads it.
+    """
+    import torch
+
+    n, k, keys = allowed.shape
+    require(
+        k == keys, "batches", "must hold whole sequences, not steps of generation", f"{k} of {keys} tokens"
+    )
+    real = allowed[:, -1, :]
+    require(bool(real.any(dim=1).all()), "batches", "must have a real token in every sequence", "none")
+    earlier = torch.ones(k, k, dtype=torch.bool, device=allowed.device).tril()
+    possible = set()
+    for causal in (False, True):
+        expected = real[:, None, :] & earlier if causal else real[:, None, :].expand(n, k, k)
+        if bool(((allowed == expected) | ~real[:, :, None]).all()):
+            possible.add(causal)
+    rule = "must mask by padding and causality alone"
+    require(bool(possible), "module", rule, "another mask (window, block or cross-attention)")
+    return real, possible
+
+
+def from_huggingface_mask(mask: Any, n: int, k: int) -> torch.Tensor:
+    """Allowed pairs (n, k, k) of a transformers mask: None, or (n, 1, k or 1, k), boolean or additive."""
+    import torch
+
+    if mask is None:
+        return torch.ones(n, k, k, dtype=torch.bool)
+    require(getattr(mask, "ndim", 0) == 4, "module", "must receive its mask with four axes", mask)
+    allowed = mask if mask.dtype == torch.bool else allowed_from_additive(mask)
+    allowed = allowed.cpu()
+    same = bool((allowed == allowed[:, :1]).all())
+    require(same, "module", "must use one mask for all heads", mask)
+    return allowed[:, 0].expand(n, k, allowed.shape[-1])
+
+
+def from_torch_masks(attention: Any, padding: Any, heads: int, n: int, k: int) -> torch.Tensor:
+    """Allowed pairs (n, k, k) of nn.MultiheadAttention's masks, whose booleans mean *hidden*."""
+    import torch
+
+    def allowed_of(mask: torch.Tensor) -> torch.Tensor:
+        return (~mask if mask.dtype == torch.bool else allowed_from_additive(mask)).cpu()
+
+    allowed = torch.ones(n, k, k, dtype=torch.bool)
+    if attention is not None:
+        pairs = allowed_of(attention)
+        if pairs.ndim == 3:
+            pairs = pairs.reshape(n, heads, *pairs.shape[1:])
+            same = bool((pairs == pairs[:, :1]).all())
+            require(same, "module", "must use one mask for all heads", attention)
+            pairs = pairs[:, 0]
+        allowed = allowed & pairs
+    if padding is not None:
+        allowed = allowed & allowed_of(padding).reshape(n, 1, k)
+    return allowed
