@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from attnlearn._precision import to_numpy
+from attnlearn._layer import AttentionLayer
+from attnlearn._precision import common_dtype, to_numpy
 
 
 def to_floats(value: Any, name: str) -> np.ndarray:
@@ -15,3 +17,20 @@ def to_floats(value: Any, name: str) -> np.ndarray:
     if kind.removeprefix("torch.") in ("bfloat16", "float16"):
         value = value.float() if hasattr(value, "detach") else np.asarray(value).astype(np.float32)
     return to_numpy(value, name)
+
+
+def assemble_wide(
+    assemble: Callable[..., AttentionLayer],
+    tensors: Mapping[str, np.ndarray],
+    *settings: Any,
+    check: Callable[[AttentionLayer], None] | None = None,
+) -> AttentionLayer:
+    """Assemble and check a layer in float64, then round it to the dtype of its tensors.
+
+    In float32 a check could not see the Theta of a layer with a large query bias.
+    """
+    dtype = common_dtype(tensors)
+    layer = assemble({name: tensor.astype(np.float64) for name, tensor in tensors.items()}, *settings)
+    if check is not None:
+        check(layer)
+    return layer.astype(dtype)

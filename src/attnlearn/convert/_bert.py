@@ -11,7 +11,6 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
-from attnlearn.convert._calibration import export_tolerance
 from attnlearn.convert._projections import linear_tensors
 from attnlearn.convert._qkvo import QKVO, to_qkvo
 
@@ -53,8 +52,20 @@ def square_heads(layer: AttentionLayer, layout: str, tolerance: float | None) ->
     d, m = layer.dim, layer.num_heads
     require(layer.out_dim == d, "layer", f"must have out_dim = dim = {d} for layout {layout}", layer.out_dim)
     require(d % m == 0, "layer", f"must have a number of heads that divides dim = {d} for layout {layout}", m)
-    tolerance = export_tolerance(layer.dtype) if tolerance is None else tolerance
-    rank = layer.factors(tolerance=tolerance).query.shape[2]
-    rule = f"must have heads of rank at most dim / heads = {d // m} for layout {layout} (qkvo and qkv_proj hold any)"
-    require(rank <= d // m, "layer", rule, f"rank {rank}")
-    return to_qkvo(layer, rank=d // m, tolerance=tolerance)
+    arrays = to_qkvo(layer, scale=(d // m) ** -0.5, tolerance=tolerance)
+    rank = arrays.wq.shape[2]
+    rule = f"must have heads of rank at most dim / heads = {d // m}, query bias included, for layout {layout}"
+    require(rank <= d // m, "layer", rule, rank)
+    return _widened(arrays, d // m)
+
+
+def _widened(arrays: QKVO, width: int) -> QKVO:
+    """The same heads with zero columns up to the head dimension `width`."""
+    missing = width - arrays.wq.shape[2]
+    last, middle, bias = (
+        ((0, 0), (0, 0), (0, missing)),
+        ((0, 0), (0, missing), (0, 0)),
+        ((0, 0), (0, missing)),
+    )
+    pads = {"wq": last, "wk": last, "wv": last, "wo": middle, "bq": bias, "bk": bias, "bv": bias}
+    return arrays._replace(**{name: np.pad(getattr(arrays, name), pad) for name, pad in pads.items()})

@@ -76,7 +76,7 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
     refuse_config("module", config)
     config |= _stated(core, block)
     scale = _scale(core, found) if scale is None else scale
-    layer = layer_from_state(
+    return layer_from_state(
         found,
         lambda names: {name: to_floats(state[name], name) for name in names},
         num_heads=num_heads,
@@ -84,9 +84,8 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
         causal=causal,
         config=config,
         parameter="module",
+        check=lambda layer: require_same_forward(layer, _own_forward(block, found, layer.causal), "module"),
     )
-    require_same_forward(layer, _own_forward(block, found, layer.causal), "module")
-    return layer
 
 
 def _refuse_early(module: Any, prefix: str | None) -> None:

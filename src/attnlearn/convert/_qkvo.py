@@ -175,22 +175,23 @@ def _require_shapes(arrays: dict) -> None:
 
 
 def _layer(arrays: QKVO, causal: bool) -> AttentionLayer:
-    dtype, group = arrays.wq.dtype, len(arrays.wq) // len(arrays.wk)
+    """Formed and checked in float64, rounded to the dtype of the arrays at the end."""
+    group = len(arrays.wq) // len(arrays.wk)
     wide = [None if a is None else a.astype(np.float64) for a in arrays[:-1]]
     wq, wk, wv, wo, bq, _, bv, bo = wide
     wk, wv = np.repeat(wk, group, axis=0), np.repeat(wv, group, axis=0)
     bias = np.zeros(wo.shape[2]) if bo is None else bo
     if bv is not None:
         bias = bias + np.einsum("ms,mso->o", np.repeat(bv, group, axis=0), wo)
-    query_bias = None if bq is None else (np.einsum("mdr,mr->md", wk, bq) * arrays.scale).astype(dtype)
+    query_bias = None if bq is None else np.einsum("mdr,mr->md", wk, bq) * arrays.scale
     layer = AttentionLayer(
-        (wq @ np.swapaxes(wk, 1, 2) * arrays.scale).astype(dtype),
-        (wv @ wo).astype(dtype),
+        wq @ np.swapaxes(wk, 1, 2) * arrays.scale,
+        wv @ wo,
         query_bias,
-        bias.astype(dtype),
+        bias,
         causal,
     )
-    return self_check(layer, _source(arrays, causal))
+    return self_check(layer, _source(arrays, causal)).astype(arrays.wq.dtype)
 
 
 def _source(arrays: QKVO, causal: bool) -> Source:

@@ -13,6 +13,7 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn.convert._arrays import assemble_wide
 from attnlearn.convert._gpt2 import assemble_gpt2
 from attnlearn.convert._layouts import Found
 from attnlearn.convert._projections import assemble_linear
@@ -36,8 +37,9 @@ def layer_from_state(
     causal: bool | None,
     config: Mapping[str, Any],
     parameter: str,
+    check: Callable[[AttentionLayer], None] | None = None,
 ) -> AttentionLayer:
-    """The layer of one block; `read` returns tensors by full name."""
+    """The layer of one block; `read` returns tensors by full name, `check` sees the layer before rounding."""
     refuse_config(parameter, config)
     tensors = read(list(found.names.values()))
     roles = {role: tensors[name] for role, name in found.names.items()}
@@ -52,7 +54,7 @@ def layer_from_state(
     require(heads is not None, "num_heads", rule, None)
     _require_head_dim(roles, int(heads or 0), config)
     assemble = {"gpt2": assemble_gpt2, "torch": assemble_torch}.get(found.layout.name, assemble_linear)
-    return assemble(roles, heads, scale, causal)  # pyright: ignore[reportArgumentType]
+    return assemble_wide(assemble, roles, heads, scale, causal, check=check)
 
 
 def _num_heads(given: int | None, config: Mapping[str, Any]) -> int | None:

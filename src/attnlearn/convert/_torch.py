@@ -16,15 +16,15 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
-from attnlearn.convert._arrays import to_floats
+from attnlearn.convert._arrays import assemble_wide, to_floats
 from attnlearn.convert._bert import square_heads
-from attnlearn.convert._calibration import check_tolerance
+from attnlearn.convert._calibration import FORWARD_TOLERANCE
 from attnlearn.convert._check import (
+    TINY,
     Source,
     check_tokens,
     layer_forward,
     linear,
-    relative_difference,
     self_check,
 )
 from attnlearn.convert._projections import linear_tensors
@@ -87,9 +87,15 @@ def from_torch(module: torch.nn.MultiheadAttention, *, causal: bool = False) -> 
         "output.bias": module.out_proj.bias,
     }
     tensors = {role: to_floats(value, role) for role, value in named.items() if value is not None}
-    layer = assemble_torch(tensors, module.num_heads, None, causal)
-    require_same_forward(layer, _own_forward(module, causal), "module")
-    return layer
+    own = _own_forward(module, causal)
+    return assemble_wide(
+        assemble_torch,
+        tensors,
+        module.num_heads,
+        None,
+        causal,
+        check=lambda layer: require_same_forward(layer, own, "module"),
+    )
 
 
 def to_torch(layer: AttentionLayer, *, tolerance: float | None = None) -> torch.nn.MultiheadAttention:
@@ -132,8 +138,9 @@ def require_same_forward(layer: AttentionLayer, own_forward: Any, parameter: str
     """Refuse a module whose own outputs differ from the layer's by more than rounding."""
     tokens = check_tokens(layer)
     ours = np.stack([layer_forward(layer, x) for x in tokens])
-    error = relative_difference(ours, own_forward(tokens))
-    if not error <= check_tolerance(layer.dtype, layer.dim):
+    theirs = own_forward(tokens)
+    error = np.abs(ours - theirs).max() / max(np.abs(theirs).max(), TINY)
+    if not error <= FORWARD_TOLERANCE:
         raise ValueError(
             f"{parameter}: must compute plain softmax attention, got a forward that differs from its own "
             f"Q/K/V/O by a relative {error:.1e}"
