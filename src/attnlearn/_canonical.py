@@ -60,7 +60,10 @@ def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
     if not visible:  # a layer that is constant: one head that does nothing
         visible = kept[:1]
         projections[visible[0]] = 0
-    order = sorted(visible, key=lambda head: -float(size[head] * norms[head]))
+    # Six digits of the size, then the entries themselves: heads of equal size keep one order, whatever their own.
+    order = sorted(
+        visible, key=lambda h: (-float(f"{size[h] * norms[h]:.6g}"), layer.theta[h].ravel().tolist())
+    )
     return layer.replace(theta=layer.theta[order], w=projections[order], query_bias=layer.query_bias[order])
 
 

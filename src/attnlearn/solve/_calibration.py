@@ -38,3 +38,72 @@ PARAMETER_SAFETY = 3.0
 curvature: both are covered by this factor."""
 PARAMETER_ERROR = 1e-2
 """Beyond one per cent the linearisation behind the bound is not trusted and C3 is not established."""
+
+# --- diagnose --------------------------------------------------------------------------------------------
+DIAGNOSE_EXAMPLES = 8_000
+"""Examples that the tests look at: enough for k d = 1,000 unknowns, a second of work."""
+SUPPORTED = 0.6
+"""A cause is named only above this evidence; the tests over all teachers in tests/problems keep it honest."""
+RESIDUAL_SHARE = 0.1
+"""The identity must carry a tenth of the linear influence on a row."""
+NORMALISED_MISS = 1e-3
+"""LayerNorm leaves about its epsilon, 1e-5; an ordinary layer of dimension d misses by about sqrt(2/d)."""
+CAUSAL_FIRST = 1e-3
+CAUSAL_LAST = 0.05
+"""Under a causal mask the first row sees one key and is linear; the last row is not."""
+WINDOW_EMPTY = 0.001
+"""Influence beyond a window is zero up to the error of the estimate."""
+WINDOW_EDGE = 0.2
+"""A window ends at once: the last distance inside has a fifth of the influence of a neighbour or more."""
+POSITION_SHARE = 0.02
+"""Layers without position terms stay below 0.001 at 4,000 examples."""
+ROWS_UNEQUAL = 0.3
+"""A shift of all tokens moves the rows of any attention layer alike; those of a general map do not care."""
+NOISE_SPREAD = 1e-6
+"""Relative spread of outputs of equal inputs: rounding stays below."""
+
+# --- refine ----------------------------------------------------------------------------------------------
+EQUATIONS_PER_UNKNOWN = 4.0
+"""Refine works on so many examples first. Fewer make each product cheaper and the system worse conditioned:
+at d=128, m=8, rank 16, k=8 a solve to 1e-4 took 150 inner steps with 280 sequences, 90 with 360, 55 with 500."""
+ROWS_PER_FEATURE = 2.0
+"""Never fewer output rows than this many times the m d + 1 columns that are eliminated."""
+GROWTH = 8
+"""Factor by which the examples grow when those in use are fitted and the rest is not, or when there is noise."""
+CHUNK_ROWS = 1024
+"""Query rows handled at once: the products reach full speed, the working arrays stay at a few MB."""
+CACHE_BYTES = 2**30
+"""Up to here patterns, mixed tokens and values are kept between inner steps; beyond they are recomputed."""
+INITIAL_DAMPING = 1e-2
+"""In preconditioned coordinates, where the curvature is about 1: a hundredth leaves a good start alone."""
+DAMPING_LIMIT = 1e4
+"""A step a ten-thousandth of Gauss-Newton's that still fails means that no step succeeds."""
+FORCING_MOST = 0.1
+FORCING_LEAST = 1e-4
+"""Accuracy of the inner solves: the relative residual, kept between these. The lower end is what float32
+products deliver, so one outer step wins at most four digits and float64 is never needed inside."""
+DOUBLE_BELOW = 1e-4
+"""Relative residual at which residuals move to float64; float32 evaluates them to about 3e-7."""
+FLOOR = 32.0
+"""At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
+FLOOR_STALL = 1e4
+"""A residual below so many epsilons that no longer halves is rounding too (badly conditioned tokens)."""
+STATIONARY = 1e-6
+"""Fraction of the squared residual that the best linear step could still remove at a noise floor. The fitted
+parameters take about unknowns/equations of it, between 0.01 and 0.25, so the rest is negligible."""
+STATIONARY_SUBSET = 1e-2
+"""The same on examples that will be replaced by more of them."""
+RIDGE_SINGLE = 1e-6
+RIDGE_DOUBLE = 1e-13
+"""Relative ridge inside Cholesky factors of Gram matrices: the rounding of the sums they come from. Its bias
+is removed by correcting with true residuals."""
+TOKEN_RANK = {"float32": 1e-5, "float64": 1e-10}
+"""Eigenvalues of the token covariance below this fraction of the largest are directions without tokens."""
+OPERATOR_SCALE = 1e6
+"""lineax calls a system singular when p^T A p < 100 eps size |r|^2, which in float32 with 1e5 unknowns refuses
+eigenvalues below 1. Scaling the operator moves that bound to 1e-6."""
+CORRECTED = {"float32": 1e-3, "float64": 1e-5}
+"""W and b count as eliminated when they could remove only this share of the residual: its square enters the
+cost, and the gradient of the scores sees it at first order."""
+CONTRACTION = 0.3
+"""A correction that does not shrink the removable part to this fraction has met rounding."""

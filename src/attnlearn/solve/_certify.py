@@ -18,13 +18,13 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from attnlearn.solve._jacobian import smallest_singular
 
 from attnlearn._canonical import Support, on_support
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._jacobian import smallest_singular
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ def rounding_floor(layer: AttentionLayer, held: Held, scale: float) -> float:
     The float32 forward is compared with the float64 one; rounding errors are proportional to the machine
     epsilon, so the float64 floor follows from it.
     """
-    sample = Held(*(None if a is None else a[: calibration.FLOOR_EXAMPLES] for a in (held.x, held.y, held.mask)))
+    sample = Held(
+        *(None if a is None else a[: calibration.FLOOR_EXAMPLES] for a in (held.x, held.y, held.mask))
+    )
     single, double = (
         layer.astype(dtype)(sample.x.astype(dtype), sample.mask).astype(np.float64)
         for dtype in (np.float32, np.float64)
@@ -131,7 +133,9 @@ def _function_claim(eps: float, units: int, target: float | None, delta: float) 
     uncovered = float(np.log(1 / delta) / units)
     limit = calibration.FUNCTION_ERROR if target is None else target
     checks = [
-        Check.compare("C1.error", eps, limit, unit="relative error", text="largest error on certify examples"),
+        Check.compare(
+            "C1.error", eps, limit, unit="relative error", text="largest error on certify examples"
+        ),
         Check.compare(
             "C1.coverage",
             uncovered,
@@ -167,7 +171,9 @@ def _count_claim(
     limit = exactness_limit(floor, layer.dtype)
     checks = [
         Check.compare("C2.exact", eps, limit, unit="relative error", text="fit exact to rounding: error"),
-        Check.compare("C2.keys", _most_keys(held), 3, unit="keys", text="most keys that a query sees", at_most=False),
+        Check.compare(
+            "C2.keys", _most_keys(held), 3, unit="keys", text="most keys that a query sees", at_most=False
+        ),
         Check.compare(
             "C2.apart",
             head_separation(layer if support is None else on_support(layer, support)),

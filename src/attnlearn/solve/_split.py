@@ -48,11 +48,15 @@ class Split:
             members = np.arange(num)
         else:
             groups = np.asarray(groups)
-            require(groups.shape == (num,), "groups", f"must have one entry per sequence, shape ({num},)", groups)
+            require(
+                groups.shape == (num,), "groups", f"must have one entry per sequence, shape ({num},)", groups
+            )
             _, members = np.unique(groups, return_inverse=True)
         units = int(members.max()) + 1 if num else 0
         name = "x" if groups is None else "groups"
-        require(units >= FEWEST_UNITS, name, f"must hold at least {FEWEST_UNITS} sequences (or groups)", units)
+        require(
+            units >= FEWEST_UNITS, name, f"must hold at least {FEWEST_UNITS} sequences (or groups)", units
+        )
         order = np.random.default_rng([seed, 0x5B117]).permutation(units)
         certify = min(CERTIFY_MOST, max(1, round(CERTIFY_FRACTION * units)))
         select = min(SELECT_MOST, max(1, round(SELECT_FRACTION * units)))

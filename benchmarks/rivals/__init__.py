@@ -1,0 +1,1 @@
+"""Rivals, each once, with a fixed grid; same data, dtype and threads as ours."""

@@ -1,0 +1,214 @@
+"""Why no attention layer fits: the likeliest cause, with its evidence.
+
+Each test looks for one footprint in the data itself, so none depends on how badly a fit went:
+
+| cause | footprint |
+|---|---|
+| residual | what the own token adds beyond any other one is a multiple of the identity |
+| normalised | all outputs lie on one ellipsoid: 1 is a linear function of the squares and values of y |
+| causal | the first row is exactly linear in its own token, later rows are not |
+| window | rows do not depend on tokens beyond some distance, near ones matter |
+| position | tokens at different positions enter a row differently, the same way in both halves of the data |
+| noise | equal inputs have unequal outputs |
+| not attention | none of these |
+
+For an attention layer on exchangeable tokens the best linear prediction of a row has one matrix for the own token
+and one for every other. Cost: one least-squares problem with k d + 1 unknowns. Small data make tests *not run*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlearn._types import Mask, Outputs, Tokens
+from attnlearn.solve import _calibration as calibration
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One possible cause: its name, its evidence between 0 (none) and 1 (certain), and a sentence.
+
+    >>> Cause("noise", 1.0, "3 repeated inputs have different outputs").name
+    'noise'
+    """
+
+    name: str
+    evidence: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Causes by falling evidence; `cause` is the likeliest one that its evidence supports.
+
+    >>> Diagnosis((Cause("residual", 0.2, "hardly"),)).cause
+    'not attention'
+    """
+
+    causes: tuple[Cause, ...]
+
+    @property
+    def cause(self) -> str:
+        """The name of the likeliest cause, "not attention" when none is supported."""
+        first = max(self.causes, key=lambda cause: cause.evidence, default=None)
+        supported = first is not None and first.evidence >= calibration.SUPPORTED
+        return first.name if first is not None and supported else "not attention"
+
+    def to_json(self) -> dict[str, Any]:
+        """Cause and evidence as JSON."""
+        return {"cause": self.cause, "evidence": [asdict(cause) for cause in self.causes]}
+
+
+def diagnose(x: Tokens, y: Outputs, mask: Mask | None = None, causal: bool = False) -> Diagnosis:
+    """Name the likeliest reason why no (causal) attention layer maps x to y.
+
+    >>> from attnlearn import AttentionLayer
+    >>> x = np.random.default_rng(0).standard_normal((500, 4, 3))
+    >>> diagnose(x, x + AttentionLayer.random(2, 3)(x)).cause
+    'residual'
+    """
+    if mask is not None:  # whole sequences only: the tests compare positions
+        whole = mask.all(axis=1)
+        x, y = x[whole], y[whole]
+    x, y = (array[: calibration.DIAGNOSE_EXAMPLES].astype(np.float64) for array in (x, y))
+    causes = [_noise(x, y), _normalised(y)]
+    first, second = (_influence(x[half::2], y[half::2]) for half in (0, 1))
+    if first is not None and second is not None and x.shape[1] >= 3:
+        causes += [_residual(first, second, causal)]
+        if not causal:
+            causes += [_causal(x, y), _window(first, second), _position(first, second)]
+    return Diagnosis(tuple(sorted((c for c in causes if c is not None), key=lambda c: -c.evidence)))
+
+
+def _influence(x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Best linear prediction of every row from every token: matrices (row, token, d, o)."""
+    n, k, d = x.shape
+    if n < 2 * (k * d + 1):
+        return None
+    design = np.concatenate([x.reshape(n, k * d), np.ones((n, 1))], axis=1)
+    solution = np.linalg.lstsq(design, y.reshape(n, -1), rcond=1e-10)[0][:-1]
+    return solution.reshape(k, d, k, y.shape[2]).transpose(2, 0, 1, 3)
+
+
+def _off_diagonal(k: int) -> np.ndarray:
+    return ~np.eye(k, dtype=bool)
+
+
+def _residual(first: np.ndarray, second: np.ndarray, causal: bool) -> Cause | None:
+    mean = (first + second) / 2
+    k, d, o = mean.shape[0], mean.shape[2], mean.shape[3]
+    if d != o:
+        return None
+    if causal:  # rows see different numbers of keys: compare own and previous token row by row
+        extra = np.mean([mean[a, a] - mean[a, :a].mean(axis=0) for a in range(1, k)], axis=0)
+    else:
+        extra = mean[np.eye(k, dtype=bool)].mean(axis=0) - mean[_off_diagonal(k)].mean(axis=0)
+    multiple = np.trace(extra) / d
+    cosine = abs(multiple) * np.sqrt(d) / max(np.linalg.norm(extra), np.finfo(float).tiny)
+    size = np.linalg.norm(multiple * np.eye(d)) / max(np.linalg.norm(mean[0]), np.finfo(float).tiny)
+    return Cause(
+        "residual",
+        float(cosine * min(1.0, size / calibration.RESIDUAL_SHARE)),
+        f"the own token enters as {multiple:.2f} times the identity (cosine {cosine:.2f}): subtract X from Y",
+    )
+
+
+def _normalised(y: np.ndarray) -> Cause | None:
+    rows = y.reshape(-1, y.shape[2])
+    if len(rows) < 4 * (2 * rows.shape[1] + 1):
+        return None
+    scale = np.maximum(rows.std(axis=0), np.finfo(float).tiny)
+    rows = (rows - rows.mean(axis=0)) / scale
+    design = np.concatenate([rows**2, rows], axis=1)
+    coefficients = np.linalg.lstsq(design, np.ones(len(rows)), rcond=1e-10)[0]
+    miss = float(np.sqrt(np.mean((design @ coefficients - 1) ** 2)))
+    limit = calibration.NORMALISED_MISS
+    return Cause(
+        "normalised",
+        float(min(1.0, limit / max(miss, np.finfo(float).tiny))) if miss < 10 * limit else 0.0,
+        f"outputs lie on one ellipsoid up to {miss:.1e}: take them before the normalisation",
+    )
+
+
+def _causal(x: np.ndarray, y: np.ndarray) -> Cause | None:
+    def miss(row: int) -> float:
+        design = np.concatenate([x[:, row], np.ones((len(x), 1))], axis=1)
+        rest = y[:, row] - design @ np.linalg.lstsq(design, y[:, row], rcond=1e-10)[0]
+        centred = y[:, row] - y[:, row].mean(axis=0)
+        return float(np.linalg.norm(rest) / max(np.linalg.norm(centred), np.finfo(float).tiny))
+
+    first, last = miss(0), miss(-1)
+    evidence = 1.0 if first < calibration.CAUSAL_FIRST and last > calibration.CAUSAL_LAST else 0.0
+    return Cause(
+        "causal",
+        evidence,
+        f"the first row is linear in its own token up to {first:.1e}, the last up to {last:.2f}: use causal=True",
+    )
+
+
+def _shares(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Squared size of every (row, token) matrix, free of bias: halves of the data have independent errors."""
+    return np.sum(first * second, axis=(2, 3))
+
+
+def _window(first: np.ndarray, second: np.ndarray) -> Cause | None:
+    k = len(first)
+    shares = _shares(first, second)
+    gap = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
+    by_gap = np.array([shares[gap == distance].mean() for distance in range(k)])
+    inside = by_gap[1]
+    empty = [w for w in range(2, k) if np.all(np.abs(by_gap[w:]) < calibration.WINDOW_EMPTY * inside)]
+    sharp = bool(empty) and by_gap[empty[0] - 1] > calibration.WINDOW_EDGE * inside
+    if inside <= 0 or k < 4 or not sharp:
+        return Cause("window", 0.0, "tokens at every distance matter")
+    return Cause(
+        "window", 1.0, f"rows do not depend on tokens at distance {empty[0]} or more: a sliding window"
+    )
+
+
+def _position(first: np.ndarray, second: np.ndarray) -> Cause | None:
+    k = len(first)
+    off = _off_diagonal(k)
+    parts = [half[off] - half[off].mean(axis=0) for half in (first, second)]
+    total = float(np.sum(first[off] * second[off]))
+    # Own-token matrices must agree between rows as well.
+    own = [half[np.eye(k, dtype=bool)] for half in (first, second)]
+    own_parts = [half - half.mean(axis=0) for half in own]
+    varying = float(np.sum(parts[0] * parts[1]) + np.sum(own_parts[0] * own_parts[1]))
+    share = varying / max(total + float(np.sum(own[0] * own[1])), np.finfo(float).tiny)
+    # Attention weights sum to one, so a shift of all tokens moves every row alike, wherever the scores come from.
+    sums = [half.sum(axis=1) for half in (first, second)]
+    uneven = [half - half.mean(axis=0) for half in sums]
+    unequal = float(np.sum(uneven[0] * uneven[1])) / max(
+        float(np.sum(sums[0] * sums[1])), np.finfo(float).tiny
+    )
+    return Cause(
+        "position",
+        float(np.clip(share / calibration.POSITION_SHARE, 0.0, 0.95))
+        if unequal < calibration.ROWS_UNEQUAL
+        else 0.0,
+        f"{100 * max(0.0, share):.0f} % of the linear influence depends on the position: scores depend on position",
+    )
+
+
+def _noise(x: np.ndarray, y: np.ndarray) -> Cause | None:
+    flat = np.ascontiguousarray(x.reshape(len(x), -1))
+    _, inverse, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
+    repeated = np.flatnonzero(counts[inverse.ravel()] > 1)
+    if not len(repeated):
+        return Cause("noise", 0.0, "no input is repeated, so noise cannot be told from structure")
+    groups: dict[int, list[int]] = {}
+    for index in repeated:
+        groups.setdefault(int(inverse.ravel()[index]), []).append(int(index))
+    spread = np.mean(
+        [np.linalg.norm(y[rows] - y[rows].mean(axis=0)) ** 2 / (len(rows) - 1) for rows in groups.values()]
+    )
+    relative = float(np.sqrt(spread / max(np.mean(np.sum(y**2, axis=(1, 2))), np.finfo(float).tiny)))
+    return Cause(
+        "noise",
+        float(min(1.0, relative / calibration.NOISE_SPREAD)),
+        f"{len(repeated)} repeated inputs have outputs that differ by a relative {relative:.1e}: dropout or noise",
+    )

@@ -1,0 +1,88 @@
+"""Results: certificates count only what is established, and every JSON follows the shipped schema."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+
+from attnlearn import (
+    AttentionLayer,
+    Certificate,
+    Check,
+    Claim,
+    NotEstablished,
+    Outcome,
+    Phase,
+    Solution,
+    Status,
+)
+from attnlearn._serialize import schema
+
+GOOD = Claim("C1", "small error", True, {"error": np.float64(1e-9)}, 1 - 1e-6)
+BAD = Claim("C2", "8 heads", False)
+
+
+@pytest.mark.parametrize(
+    ("claims", "certified"), [((), False), ((GOOD,), True), ((GOOD, BAD), False), ((BAD,), False)]
+)
+def test_certified_means_every_claim(claims, certified: bool) -> None:
+    assert Certificate(claims).certified is certified
+    layer = AttentionLayer.random(1, 2)
+    assert Solution(layer, Outcome.RECOVERED, Certificate(claims)).certified is certified
+    assert Solution(layer, Outcome.BELOW_NOISE_FLOOR, Certificate(claims)).certified is False
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "at_most", "status", "slack"),
+    [
+        (1.0, 2.0, True, Status.HOLDS, 2.0),
+        (2.0, 1.0, True, Status.FAILS, 0.5),
+        (3.0, 1.0, False, Status.HOLDS, 3.0),
+        (0.0, 1.0, True, Status.HOLDS, np.inf),
+        (np.nan, 1.0, True, Status.FAILS, np.nan),
+        (np.nan, 1.0, False, Status.FAILS, np.nan),
+    ],
+)
+def test_checks(value, threshold, at_most, status, slack) -> None:
+    check = Check.compare("X", value, threshold, at_most=at_most)
+    assert check.status is status
+    np.testing.assert_equal(check.slack, slack)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_has_a_remedy_and_valid_json(outcome: Outcome, tmp_path) -> None:
+    layer = AttentionLayer.random(2, 100, seed=1)
+    layer.save(tmp_path / "layer.safetensors")
+    solution = Solution(
+        layer,
+        outcome,
+        Certificate((GOOD, BAD), (Check.compare("C1.error", np.inf, 1.0), Check("C3", Status.NOT_RUN))),
+        (Phase("moment", 0.1, {"singular": np.arange(3.0), "bad": np.nan}),),
+        {"path": tmp_path, "count": np.int64(3)},
+    )
+    assert outcome.remedy
+    document = json.loads(json.dumps(solution.to_json(tmp_path / "layer.safetensors"), allow_nan=False))
+    jsonschema.validate(document, schema())
+    assert document["layer"]["path"] == "layer.safetensors"
+    assert len(document["layer"]["summary"]["maps"][0]["theta"]) == 96
+    assert str(solution).count("\n") < 20
+    assert outcome.name in solution._repr_html_()
+    jsonschema.validate(Solution.failed(outcome).to_json(), schema())
+
+
+def test_the_error_carries_the_solution() -> None:
+    solution = Solution.failed(Outcome.SATURATED)
+    with pytest.raises(NotEstablished, match="SATURATED: attention is nearly one-hot") as caught:
+        raise NotEstablished(solution)
+    assert caught.value.solution is solution
+
+
+def test_frames() -> None:
+    certificate = Certificate((GOOD,), (Check.compare("C1.error", 1.0, 2.0, unit="relative"),))
+    assert certificate.frame()["status"].tolist() == ["holds"]
+    assert Solution(None, Outcome.RECOVERED, certificate, (Phase("a", 1.0, {"b": 2}),)).frame()[
+        "b"
+    ].tolist() == [2]
