@@ -29,8 +29,9 @@ def allowed_from_additive(mask: torch.Tensor) -> torch.Tensor:
 def split_mask(allowed: torch.Tensor) -> tuple[torch.Tensor, set[bool]]:
     """Padding mask (n, k) of allowed pairs (n, query, key), and whether they can be causal, can be not.
 
-    The last query sees every real key in either case, so its row is the padding mask. Rows of padded queries
-    do not count: what models put there differs and nobody reads it.
+    The last query sees every real key in either case, so its row is the padding mask. Padded queries may see
+    real keys, everything or themselves (models differ); a "padded" query that sees some other padding is a
+    real one of another sequence packed into the same row.
     """
     import torch
 
@@ -48,6 +49,9 @@ def split_mask(allowed: torch.Tensor) -> tuple[torch.Tensor, set[bool]]:
             possible.add(causal)
     rule = "must mask by padding and causality alone"
     require(bool(possible), "module", rule, "another mask (window, block or cross-attention)")
+    itself = torch.eye(k, dtype=torch.bool, device=allowed.device)
+    harmless = (~(allowed & ~real[:, None, :] & ~itself)).all(dim=2) | allowed.all(dim=2)
+    require(bool((harmless | real).all()), "module", rule, "several sequences packed into one")
     return real, possible
 
 
