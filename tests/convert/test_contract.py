@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from attnlearn import AttentionLayer, convert, distance
+from attnlearn.convert._check import layer_forward
 
 from .sources import attention, random_arrays, relative, same_layer
 
@@ -174,6 +177,27 @@ def test_flat_arrays_need_and_use_the_head_count(rng):
     assert same_layer(convert.from_qkvo(*wide, *biases, num_heads=4), convert.from_qkvo(*arrays), 1e-14)
     with pytest.raises(ValueError, match=r"num_heads: must be given.*never guessed"):
         convert.from_qkvo(*wide, *biases)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    heads=st.integers(1, 4),
+    groups=st.integers(1, 3),
+    sizes=st.tuples(*[st.integers(1, 6)] * 4),
+    dtype=st.sampled_from([np.float64, np.float32]),
+    causal=st.booleans(),
+    number=st.integers(0, 2**16),
+)
+def test_any_shape_agrees_with_the_textbook(heads, groups, sizes, dtype, causal, number):
+    d, r, s, o = sizes
+    rng = np.random.default_rng(number)
+    arrays = [a.astype(dtype) for a in random_arrays(rng, m=heads * groups, h=heads, d=d, r=r, s=s, o=o)]
+    layer = convert.from_qkvo(*arrays, scale=0.3, causal=causal)
+    assert layer.dtype == dtype
+    x = rng.standard_normal((1, 4, d))
+    wanted = attention(x, *[a.astype(np.float64) for a in arrays], scale=0.3, causal=causal)
+    ours = np.stack([layer_forward(layer, tokens) for tokens in x])
+    assert np.abs(ours - wanted).max() <= 50 * np.finfo(dtype).eps * max(1, np.abs(wanted).max())
 
 
 def test_lens_scores_are_divided_once(rng):

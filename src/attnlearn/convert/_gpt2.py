@@ -28,19 +28,13 @@ def assemble_gpt2(
     require(output.shape == (d, d), "c_proj.weight", f"must have shape ({d}, {d})", output)
     require(bias.shape == (3 * d,), "c_attn.bias", f"must have shape ({3 * d},)", bias)
     require(d % m == 0, "num_heads", f"must divide the width {d}", m)
-    scale = (d // m) ** -0.5 if scale is None else scale
-    layer = from_qkvo(
-        *np.split(joined, 3, axis=1),
-        output,
-        *np.split(bias, 3),
-        output_bias,
-        scale,
-        num_heads=m,
-        causal=causal,
-    )
+    scale = float((d // m) ** -0.5 if scale is None else scale)
+    wq, wk, wv = np.split(joined, 3, axis=1)
+    bq, bk, bv = np.split(bias, 3)
+    layer = from_qkvo(wq, wk, wv, output, bq, bk, bv, output_bias, scale, num_heads=m, causal=causal)
     both = rows(joined, bias)
-    parts = [lambda x, i=i: both(x)[:, i * d : (i + 1) * d] for i in range(3)]
-    return self_check(layer, Source(*parts, rows(output, output_bias), m, m, scale, causal))
+    query, key, value = (lambda x, i=i: both(x)[:, i * d : (i + 1) * d] for i in range(3))
+    return self_check(layer, Source(query, key, value, rows(output, output_bias), m, m, scale, causal))
 
 
 def to_gpt2(

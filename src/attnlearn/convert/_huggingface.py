@@ -70,9 +70,9 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
     if found.layout.name == "torch":
         return from_torch(block, causal=bool(causal))
     core = getattr(block, _CORE.get(found.layout.name, ""), block)
-    for part in (block, core):
-        refuse_module("module", part)
     config = {**_as_mapping(_first(block, core, module, name="config")), **settings}
+    for part in (block, core):
+        refuse_module("module", part, config)
     refuse_config("module", config)
     config |= _stated(core, block)
     scale = _scale(core, found) if scale is None else scale
@@ -91,8 +91,10 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
 def _refuse_early(module: Any, prefix: str | None) -> None:
     """Name the feature before complaining that a fused or unknown layout is not in the table."""
     if prefix is None and hasattr(module, "forward"):
-        refuse_module("module", module)
-        refuse_config("module", _as_mapping(getattr(module, "config", None)))
+        parts = (getattr(module, name, None) for name in _CORE.values())
+        config = _as_mapping(_first(module, *parts, name="config"))
+        refuse_module("module", module, config)
+        refuse_config("module", config)
 
 
 def _stated(core: Any, block: Any) -> dict[str, Any]:
@@ -105,13 +107,15 @@ def _stated(core: Any, block: Any) -> dict[str, Any]:
 
 
 def _scale(core: Any, found: Found) -> float | None:
-    """The factor on the scores: the module's own attribute, else 1 / sqrt(head_dim) where that is certain."""
+    """The factor on the scores: 1 / sqrt(head_dim) in BERT's families (ESM's attribute is 1, after scaling its
+    queries), the module's own attribute in the others. The comparison with its forward has the last word.
+    """
+    if found.layout.name in ("bert", "albert", "vit", "distilbert"):
+        return None
     for name in ("scaling", "scale"):
         value = getattr(core, name, None)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
-    if found.layout.name in ("bert", "albert", "vit", "distilbert"):
-        return None
     raise ValueError(
         f"scale: must be given, {type(core).__name__} has no attribute scaling or scale, got None"
     )
@@ -128,7 +132,8 @@ def _own_forward(block: Any, found: Found, causal: bool):
     projection = twin.get_submodule(found.names["output.weight"][len(found.prefix) : -len(".weight")])
     captured: list[Any] = []
     projection.register_forward_hook(lambda _module, _inputs, output: captured.append(output))
-    accepted = inspect.signature(twin.forward).parameters
+    core = getattr(twin, _CORE.get(found.layout.name, ""), twin)
+    accepted = inspect.signature(core.forward).parameters
 
     def forward(tokens: np.ndarray) -> np.ndarray:
         n, k, _ = tokens.shape
@@ -139,7 +144,9 @@ def _own_forward(block: Any, found: Found, causal: bool):
         captured.clear()
         try:
             with torch.no_grad():
-                twin(torch.from_numpy(tokens), **options)
+                mixed = core(torch.from_numpy(tokens), **options)
+                if core is not twin:  # the block around it may normalise the tokens first
+                    projection(mixed[0] if isinstance(mixed, tuple) else mixed)
         except Exception as error:  # whatever it needs besides tokens and a mask is not plain attention
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(

@@ -16,26 +16,26 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.convert._check import Source, linear, self_check
 from attnlearn.convert._qkvo import QKVO, from_qkvo, require_head_count, to_qkvo
 
+PARTS = ("query", "key", "value", "output")
+
 
 def assemble_linear(
     tensors: Mapping[str, np.ndarray], num_heads: int, scale: float | None, causal: bool
 ) -> AttentionLayer:
     """The layer of four (out, in) matrices by role; `scale` None is 1 / sqrt(head_dim)."""
     m = require_head_count(num_heads)
-    for part in ("query", "key", "value", "output"):
+    for part in PARTS:
         name = f"{part}.weight"
         require(tensors[name].ndim == 2, name, "must be a matrix (out, in)", tensors[name])
     _require_biases(tensors)
-    weights = {part: tensors[f"{part}.weight"] for part in ("query", "key", "value", "output")}
-    biases = {part: tensors.get(f"{part}.bias") for part in weights}
-    width = weights["query"].shape[0]
+    wq, wk, wv, wo = (tensors[f"{part}.weight"] for part in PARTS)
+    bq, bk, bv, bo = (tensors.get(f"{part}.bias") for part in PARTS)
+    width = wq.shape[0]
     require(width % m == 0, "num_heads", f"must divide the query width {width}", m)
-    scale = (width // m) ** -0.5 if scale is None else scale
-    layer = from_qkvo(
-        *(matrix.T for matrix in weights.values()), *biases.values(), scale=scale, num_heads=m, causal=causal
-    )
-    maps = [linear(weights[part], biases[part]) for part in weights]
-    return self_check(layer, Source(*maps, m, weights["key"].shape[0] * m // width, scale, causal))
+    scale = float((width // m) ** -0.5 if scale is None else scale)
+    layer = from_qkvo(wq.T, wk.T, wv.T, wo.T, bq, bk, bv, bo, scale, num_heads=m, causal=causal)
+    maps = (linear(wq, bq), linear(wk, bk), linear(wv, bv), linear(wo, bo))
+    return self_check(layer, Source(*maps, m, wk.shape[0] * m // width, scale, causal))
 
 
 def _require_biases(tensors: Mapping[str, np.ndarray]) -> None:

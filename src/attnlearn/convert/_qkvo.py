@@ -8,7 +8,7 @@ rounded once. Can fail: shapes that do not fit, mixed dtypes, a rank that loses 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -66,7 +66,9 @@ def from_qkvo(
     AttentionLayer(num_heads=2, dim=6, out_dim=6, causal=False, dtype=float64)
     """
     named = {"wq": wq, "wk": wk, "wv": wv, "wo": wo, "bq": bq, "bk": bk, "bv": bv, "bo": bo}
-    arrays = {name: None if value is None else to_numpy(value, name) for name, value in named.items()}
+    arrays: dict[str, Any] = {
+        name: None if value is None else to_numpy(value, name) for name, value in named.items()
+    }
     common_dtype(arrays)
     for name, array in arrays.items():
         if array is not None:
@@ -77,10 +79,9 @@ def from_qkvo(
         rule = f"must be the {len(arrays['wq'])} heads of wq (or left out)"
         require(num_heads == len(arrays["wq"]), "num_heads", rule, num_heads)
     _require_shapes(arrays)
-    if scale is None:
-        scale = arrays["wq"].shape[2] ** -0.5
-    require(np.isfinite(scale) and scale > 0, "scale", "must be a finite number > 0", scale)
-    return _layer(QKVO(**arrays, scale=float(scale)), causal)
+    scale = float(arrays["wq"].shape[2] ** -0.5 if scale is None else scale)
+    require(bool(np.isfinite(scale)) and scale > 0, "scale", "must be a finite number > 0", scale)
+    return _layer(QKVO(**arrays, scale=scale), causal)
 
 
 def to_qkvo(
@@ -105,7 +106,7 @@ def to_qkvo(
     factors = layer.factors(rank, tolerance)
     m, _, r = factors.query.shape
     scale = float(r**-0.5 if scale is None else scale)
-    require(np.isfinite(scale) and scale > 0, "scale", "must be a finite number > 0", scale)
+    require(bool(np.isfinite(scale)) and scale > 0, "scale", "must be a finite number > 0", scale)
     root = layer.dtype.type(scale**-0.5)
     zeros = np.zeros((m, r), layer.dtype)
     return QKVO(
@@ -124,7 +125,7 @@ def to_qkvo(
 def require_head_count(num_heads: object) -> int:
     """`num_heads` as a positive integer; None is refused, because a head count is never guessed."""
     valid = isinstance(num_heads, (int, np.integer)) and not isinstance(num_heads, bool) and num_heads >= 1
-    require(valid, "num_heads", "must be given, an integer >= 1 (it is never guessed)", num_heads)
+    require(bool(valid), "num_heads", "must be given, an integer >= 1 (it is never guessed)", num_heads)
     return int(num_heads)  # pyright: ignore[reportArgumentType]
 
 
@@ -177,7 +178,7 @@ def _require_shapes(arrays: dict) -> None:
 def _layer(arrays: QKVO, causal: bool) -> AttentionLayer:
     """Formed and checked in float64, rounded to the dtype of the arrays at the end."""
     group = len(arrays.wq) // len(arrays.wk)
-    wide = [None if a is None else a.astype(np.float64) for a in arrays[:-1]]
+    wide: list[Any] = [None if a is None else a.astype(np.float64) for a in arrays[:-1]]
     wq, wk, wv, wo, bq, _, bv, bo = wide
     wk, wv = np.repeat(wk, group, axis=0), np.repeat(wv, group, axis=0)
     bias = np.zeros(wo.shape[2]) if bo is None else bo

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 ROPE = "rotary positions (RoPE)"
 ALIBI = "ALiBi position slopes"
 RELATIVE = "relative positions"
+POSITION_BIAS = "a position bias (relative positions or ALiBi)"
 QK_NORM = "QK-norm (normalised queries and keys)"
 SINKS = "attention sinks"
 SOFT_CAP = "soft-capped scores"
@@ -99,7 +100,7 @@ FORWARD_PARAMETERS = {
     "rotary_emb": ROPE,
     "freqs_cis": ROPE,
     "alibi": ALIBI,
-    "position_bias": RELATIVE,
+    "position_bias": POSITION_BIAS,
     "relative_pos": RELATIVE,
     "rel_pos": RELATIVE,
     "relative_position_bias": RELATIVE,
@@ -139,9 +140,13 @@ def refuse_names(parameter: str, block: Iterable[str], others: Iterable[str]) ->
 
 
 def refuse_config(parameter: str, config: Mapping[str, Any]) -> None:
-    """Refuse by a model's configuration (or a file's metadata, which may carry the same entries)."""
+    """Refuse by a model's configuration (or a file's metadata, which may carry the same entries).
+
+    Absolute positions overrule rotary settings, which ESM's configuration carries in both cases.
+    """
+    absolute = config.get("position_embedding_type") == "absolute"
     for key, feature in CONFIG_KEYS.items():
-        if _set(config.get(key)):
+        if _set(config.get(key)) and not (absolute and feature == ROPE):
             refuse(parameter, feature, f"configuration {key} = {_short(config[key])}")
     kind = config.get("position_embedding_type")
     if kind in POSITION_TYPES:
@@ -151,8 +156,12 @@ def refuse_config(parameter: str, config: Mapping[str, Any]) -> None:
         refuse(parameter, MODEL_TYPES[model], f"configuration model_type = {model}")
 
 
-def refuse_module(parameter: str, module: Any) -> None:
-    """Refuse by a module's attributes and the parameters of its forward."""
+def refuse_module(parameter: str, module: Any, config: Mapping[str, Any] | None = None) -> None:
+    """Refuse by a module's attributes and the parameters of its forward.
+
+    A forward that could take rotary positions is let through when the configuration says that positions are
+    absolute (ESM knows both); the comparison with that forward has the last word.
+    """
     import inspect
 
     for name, feature in MODULE_ATTRIBUTES.items():
@@ -160,8 +169,9 @@ def refuse_module(parameter: str, module: Any) -> None:
         if value is not None and value is not False:
             refuse(parameter, feature, f"{type(module).__name__}.{name}")
     accepted = inspect.signature(module.forward).parameters
+    absolute = (config or {}).get("position_embedding_type") == "absolute"
     for name, feature in FORWARD_PARAMETERS.items():
-        if name in accepted:
+        if name in accepted and not (absolute and feature == ROPE):
             refuse(parameter, feature, f"{type(module).__name__}.forward takes {name}")
 
 

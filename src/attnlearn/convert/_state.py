@@ -16,7 +16,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.convert._arrays import assemble_wide
 from attnlearn.convert._gpt2 import assemble_gpt2
 from attnlearn.convert._layouts import Found
-from attnlearn.convert._projections import assemble_linear
+from attnlearn.convert._projections import PARTS, assemble_linear
 from attnlearn.convert._qkvo import from_qkvo
 from attnlearn.convert._refusals import refuse_config
 from attnlearn.convert._torch import assemble_torch
@@ -25,7 +25,6 @@ Reader = Callable[[Sequence[str]], Mapping[str, np.ndarray]]
 
 _HEAD_KEYS = ("num_heads", "num_attention_heads", "n_head", "n_heads")
 _CAUSAL_MODELS = ("gpt2", "opt", "gpt_neo", "openai-gpt", "xglm", "biogpt", "clip_text_model")
-_PARTS = ("query", "key", "value", "output")
 
 
 def layer_from_state(
@@ -47,7 +46,7 @@ def layer_from_state(
     causal = _causal(found, config, parameter) if causal is None else causal
     heads = _num_heads(num_heads, config)
     if found.layout.name in ("qkvo", "transformer_lens"):
-        arrays = [roles.get(f"{part}.{kind}") for kind in ("weight", "bias") for part in _PARTS]
+        arrays = [roles.get(f"{part}.{kind}") for kind in ("weight", "bias") for part in PARTS]
         _require_dimensions(arrays[:4], found)
         return from_qkvo(*arrays, scale=scale, num_heads=heads, causal=causal)
     rule = f"must be given: {parameter} does not say it, and it is never guessed"
@@ -97,7 +96,7 @@ def _number(config: Mapping[str, Any], key: str) -> float | None:
 
 
 def _require_dimensions(weights: Sequence[Any], found: Found) -> None:
-    for part, array in zip(_PARTS, weights, strict=True):
+    for part, array in zip(PARTS, weights, strict=True):
         name = found.names[f"{part}.weight"]
         require(array.ndim == 3, name, "must have three axes (head, in, out)", array)
 

@@ -49,14 +49,12 @@ def assemble_torch(
     require(output.shape == (d, d), "out_proj.weight", f"must have shape ({d}, {d})", output)
     require(bias is None or bias.shape == (3 * d,), "in_proj_bias", f"must have shape ({3 * d},)", bias)
     require(d % m == 0, "num_heads", f"must divide the width {d}", m)
-    scale = (d // m) ** -0.5 if scale is None else scale
-    weights = np.split(joined, 3)
-    biases = [None] * 3 if bias is None else np.split(bias, 3)
-    layer = from_qkvo(
-        *(weight.T for weight in weights), output.T, *biases, output_bias, scale, num_heads=m, causal=causal
-    )
-    maps = [linear(weight, part) for weight, part in zip(weights, biases, strict=True)]
-    return self_check(layer, Source(*maps, linear(output, output_bias), m, m, scale, causal))
+    scale = float((d // m) ** -0.5 if scale is None else scale)
+    wq, wk, wv = np.split(joined, 3)
+    bq, bk, bv = (None, None, None) if bias is None else np.split(bias, 3)
+    layer = from_qkvo(wq.T, wk.T, wv.T, output.T, bq, bk, bv, output_bias, scale, num_heads=m, causal=causal)
+    maps = (linear(wq, bq), linear(wk, bk), linear(wv, bv), linear(output, output_bias))
+    return self_check(layer, Source(*maps, m, m, scale, causal))
 
 
 def from_torch(module: torch.nn.MultiheadAttention, *, causal: bool = False) -> AttentionLayer:
