@@ -107,3 +107,7 @@ CORRECTED = {"float32": 1e-3, "float64": 1e-5}
 cost, and the gradient of the scores sees it at first order."""
 CONTRACTION = 0.3
 """A correction that does not shrink the removable part to this fraction has met rounding."""
+RENEW_ABOVE = 1e-2
+"""Below this relative residual the layer moves by less than a per cent or so, and its preconditioner is kept."""
+FRESH_FACTOR = 100.0
+"""Examples that were not used may be fitted this much worse than those that were before more are taken."""

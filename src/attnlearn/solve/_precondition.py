@@ -1,0 +1,112 @@
+"""A preconditioner for Gauss-Newton on the scores: Kronecker products with the heads' coupling in them.
+
+Row a changes by x_a^T dTheta_i C_a^i W_i with C_a^i = sum_b alpha_ab x_b (x_b - xbar_a)^T. Were the query
+independent of the spread C_a, the Gauss-Newton block between heads i and j would be exactly
+
+    E[x_a x_a^T]  (x)  G_ij,     G_ij = sum_a C_a^i W_i W_j^T C_a^j^T         (G is one (m d) x (m d) matrix)
+
+so with Cholesky factors of both the whole matrix is inverted by small products. For factors Theta_i = a_i b_i^T
+the block of all a_i is E[x x^T] (x) [b_i^T G_ij b_j], that of b_i is (a_i^T E[x x^T] a_i) (x) G_ii, that of all
+c_i is G; the blocks are treated as independent, which they are (in that model) up to the gauge and other heads.
+
+G is summed without forming any C: with the k x k matrices K_ij = V_i V_j^T of one sequence,
+sum_a (diag(alpha_a^i) - alpha_a^i alpha_a^i^T) K_ij (diag(alpha_a^j) - alpha_a^j alpha_a^j^T) costs k^3 per pair.
+In preconditioned coordinates the curvature is about 1 for strong and weak heads alike, which also makes the
+damping of Levenberg-Marquardt fair to weak heads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnlearn.solve._calibration import RIDGE_SINGLE
+from attnlearn.solve._linearize import Linearization, Local, over_chunks
+from attnlearn.solve._regress import inverse_factor
+from attnlearn.solve._scores import Scores
+
+
+class Preconditioner(NamedTuple):
+    """Inverse Cholesky factors; `apply` maps preconditioned coordinates to directions of the scores."""
+
+    a_left: Any
+    a_right: Any
+    b_left: Any | None
+    b_right: Any | None
+    c: Any
+
+    def apply(self, t: Scores) -> Scores:
+        """Direction of the scores for preconditioned coordinates t."""
+        a = _joint(t.a, self.a_left, self.a_right)
+        b = None if t.b is None else self.b_left @ t.b @ self.b_right
+        return Scores(a, b, (t.c.reshape(-1) @ self.c).reshape(t.c.shape))
+
+    def transpose(self, g: Scores) -> Scores:
+        """The adjoint of `apply`: gradient in preconditioned coordinates."""
+        a = _joint(g.a, self.a_left.T, self.a_right.T)
+        b = None
+        if g.b is not None:
+            b = self.b_left.transpose(0, 2, 1) @ g.b @ self.b_right.transpose(0, 2, 1)
+        return Scores(a, b, (self.c @ g.c.reshape(-1)).reshape(g.c.shape))
+
+
+def _joint(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+    m, d, r = z.shape
+    flat = left @ z.transpose(1, 0, 2).reshape(d, m * r) @ right
+    return flat.reshape(d, m, r).transpose(1, 0, 2)
+
+
+def _coupling(at: Local) -> jax.Array:
+    """The contribution (m d, m d) of one chunk to G."""
+    n, k, m, _ = at.alpha.shape
+    d, alpha = at.x.shape[-1], at.alpha.transpose(0, 2, 1, 3)
+    kernel = jnp.einsum("nxo,nyo->nxy", at.values, at.values).reshape(n, m, k, m, k).transpose(0, 1, 3, 2, 4)
+    seen = jnp.einsum("niab,nijbc->nijac", alpha, kernel) * alpha[:, None]
+    one = jnp.einsum("niab,nijac->nijbc", alpha, seen)
+    both = jnp.einsum("niab,nija,njac->nijbc", alpha, seen.sum(axis=-1), alpha)
+    inner = jnp.einsum("niab,njac->nijbc", alpha, alpha) * kernel
+    inner = inner - one - one.transpose(0, 2, 1, 4, 3) + both
+    right = jnp.einsum("nijbc,nce->nijbe", inner, at.x).transpose(0, 3, 1, 2, 4).reshape(n * k, m * m * d)
+    return (at.x.reshape(n * k, d).T @ right).reshape(d, m, m, d).transpose(1, 0, 2, 3).reshape(m * d, m * d)
+
+
+@partial(jax.jit, static_argnames="causal")
+def curvature(at: Linearization, causal: bool) -> tuple[jax.Array, jax.Array]:
+    """G (m d, m d) and the second moment E[x x^T] (d, d) of the query tokens."""
+
+    def add(total, local, keep, _extra):
+        d = local.x.shape[-1]
+        flat = local.x.reshape(-1, d)
+        weighted = flat * keep.reshape(-1, 1)
+        return (total[0] + _coupling(local), total[1] + flat.T @ weighted), None
+
+    m, d = at.scores.c.shape
+    start = (jnp.zeros((m * d, m * d), at.x.dtype), jnp.zeros((d, d), at.x.dtype))
+    (coupling, second), _ = over_chunks(at, causal, add, start, None)
+    return coupling, second / jnp.sum(at.keep)
+
+
+def precondition(at: Linearization, causal: bool, joint: bool = True) -> Preconditioner:
+    """The preconditioner at a linearization; `joint` False drops the coupling of heads in the factors a."""
+    coupling, second = (np.asarray(array, np.float64) for array in curvature(at, causal))
+    m, d = at.scores.c.shape
+    whole, tokens = inverse_factor(coupling, RIDGE_SINGLE), inverse_factor(second, RIDGE_SINGLE)
+    if at.scores.b is None:
+        return _single(Preconditioner(tokens.T, whole, None, None, whole))
+    a, b = np.asarray(at.scores.a, np.float64), np.asarray(at.scores.b, np.float64)
+    r, blocks = a.shape[-1], coupling.reshape(m, d, m, d)
+    inner = np.einsum("ipr,ipjq,jqs->irjs", b, blocks, b, optimize=True)
+    if not joint:
+        inner = inner * np.eye(m)[:, None, :, None]
+    own = [inverse_factor(blocks[i, :, i, :], RIDGE_SINGLE).T for i in range(m)]
+    sides = [inverse_factor(a[i].T @ second @ a[i], RIDGE_SINGLE) for i in range(m)]
+    a_right = inverse_factor(inner.reshape(m * r, m * r), RIDGE_SINGLE)
+    return _single(Preconditioner(tokens.T, a_right, np.stack(own), np.stack(sides), whole))
+
+
+def _single(found: Preconditioner) -> Preconditioner:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), found)

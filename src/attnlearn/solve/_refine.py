@@ -1,0 +1,257 @@
+"""Refine: Gauss-Newton on every parameter of a layer, from a start near the truth down to rounding or noise.
+
+Minimises sum ‖F(x) - y‖^2 over Theta_i (whole, or of a given rank), c_i, W_i and b. W and b are eliminated
+exactly (`_regress`), the scores move by Levenberg-Marquardt steps (`_step`) in the coordinates of a Kronecker
+preconditioner (`_precondition`), tokens are made white first (`_chunks`).
+
+Precision: inner solves always run in float32. Residuals are evaluated in float32 until they are below
+`DOUBLE_BELOW`, then in the precision of the data, so each outer step wins up to four digits.
+Examples: about four equations per unknown first; more (up to all) when those are fitted and fresh ones are not,
+or when there is noise to average out.
+
+Stopping rule, in the words of `Refined.stop`:
+  floor      the relative residual is at most `FLOOR` machine epsilons, or below `FLOOR_STALL` and no longer halving
+  target     the relative residual is at most `RefineConfig.tolerance`
+  noise      stationary: the best linear step would remove less than `STATIONARY` of the squared residual
+  stalled    no damped step decreases the residual
+  max_steps  none of these within `max_steps` outer steps
+"noise" says that the optimum is reached and its residual is not rounding. Whether that is noise in y or another
+local optimum cannot be seen from one fit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn._forward import Parameters
+from attnlearn._layer import AttentionLayer
+from attnlearn._precision import common_dtype, precision
+from attnlearn._types import ArrayLike
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import Chunks, stack_chunks, whitening
+from attnlearn.solve._linearize import linearize
+from attnlearn.solve._precondition import precondition
+from attnlearn.solve._regress import Fit, checked_examples, eliminate, residuals, total_squares
+from attnlearn.solve._scores import Scores, split_linear
+from attnlearn.solve._step import Step, gauss_newton_step
+
+
+@dataclass(frozen=True)
+class RefineConfig:
+    """Limits of `refine`; the defaults suit starts within 40 % of the truth.
+
+    `tolerance`: stop at this relative residual (0: go to the floor). `equations_per_unknown` and `max_examples`
+    set how many examples are used at first and at most. `seed` draws them.
+
+    >>> RefineConfig(max_steps=5).max_steps
+    5
+    """
+
+    max_steps: int = 60
+    max_inner: int = 400
+    tolerance: float = 0.0
+    damping: float = calibration.INITIAL_DAMPING
+    equations_per_unknown: float = calibration.EQUATIONS_PER_UNKNOWN
+    max_examples: int | None = None
+    seed: int = 0
+
+
+DEFAULTS = RefineConfig()
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What `refine` returns: the layer, its relative residual, one dict per outer step, and why it stopped.
+
+    `residual` is ‖F - y‖ over the spread of y about its mean, on examples that were not used when some were
+    left, otherwise on those used. `examples` is the number used last.
+    """
+
+    layer: AttentionLayer
+    residual: float
+    stop: str
+    examples: int
+    steps: list[dict[str, Any]] = field(repr=False)
+
+
+def refine(
+    start: AttentionLayer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    rank: int | None = None,
+    config: RefineConfig = DEFAULTS,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Refined:
+    """Least squares on all parameters from `start`, to rounding or to the noise floor.
+
+    `rank` keeps every Theta_i at that rank. The W and b of `start` do not matter. `on_step` sees the evidence of
+    every outer step as it happens.
+
+    >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
+    >>> x = np.random.default_rng(0).standard_normal((40, 5, 4))
+    >>> refined = refine(layer.replace(theta=1.1 * layer.theta), x, layer(x))
+    >>> refined.stop, bool(np.abs(refined.layer.theta - layer.theta).max() < 1e-10)
+    ('floor', True)
+    """
+    x, y, keep = checked_examples(x, y, mask, start.dim)
+    dtype = common_dtype({"x": x, "start": start.theta})
+    require(y.shape[2] == start.out_dim, "y", f"must have {start.out_dim} outputs, as start has", y)
+    require(rank is None or rank >= 1, "rank", "must be at least 1", rank)
+    white = whitening(x, keep)
+    inside = white.enter(start.parameters)
+    scores = Scores.from_theta(inside.theta, inside.query_bias, rank)
+    run = _Run(white.tokens(x), y, keep, start.causal, config, on_step)
+    with precision(dtype):
+        scores, fit, residual, stop, used = run.descend(scores)
+        w, b = split_linear(np.asarray(fit.linear, np.float64), start.num_heads)
+        scores = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), scores)
+    found = white.leave(Parameters(scores.theta(), w, scores.c, b))
+    layer = AttentionLayer(*(array.astype(dtype) for array in found), causal=start.causal)
+    return Refined(layer, residual, stop, used, run.steps)
+
+
+class _Run:
+    """The examples in white coordinates and the evidence of one call of `refine`."""
+
+    def __init__(self, x, y, mask, causal, config, on_step):
+        self.x, self.y, self.mask, self.causal, self.config = x, y, mask, causal, config
+        self.on_step, self.steps, self.used = on_step, [], 0
+        self.began = time.perf_counter()
+        self.order = np.random.default_rng([config.seed, 0x5EF1]).permutation(len(x))
+
+    def descend(self, scores: Scores) -> tuple[Scores, Fit, float, str, int]:
+        """Fit a few examples, then more, until fresh ones are fitted as well or none are left."""
+        most = min(len(self.x), self.config.max_examples or len(self.x))
+        used = min(most, self.enough(scores))
+        while True:
+            self.used = used
+            chunks, scale = self.examples(self.order[:used])
+            scores, fit, stop = self.fit(scores, chunks, scale, final=used == most)
+            residual = float(np.sqrt(fit.cost / scale))
+            if used == len(self.x):
+                return scores, fit, residual, stop, used
+            fresh = self.fresh_residual(scores, fit, self.order[used : 2 * used])
+            limit = max(calibration.FRESH_FACTOR * residual, self.config.tolerance)
+            fitted = stop in ("floor", "target") and fresh <= limit
+            if fitted or used == most or len(self.steps) >= self.config.max_steps:
+                return scores, fit, fresh, stop, used
+            used = min(most, calibration.GROWTH * used)
+
+    def enough(self, scores: Scores) -> int:
+        """Sequences that give the wanted number of equations per unknown."""
+        out, width = self.y.shape[2], scores.c.size + 1
+        rows = (scores.unknowns() + width * out) * self.config.equations_per_unknown / out
+        rows = max(rows, calibration.ROWS_PER_FEATURE * width)
+        per_sequence = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
+        return int(np.ceil(rows / per_sequence))
+
+    def examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:
+        mask = None if self.mask is None else self.mask[chosen]
+        y = self.y[chosen]
+        scale = max(total_squares(y, mask), np.finfo(np.float64).tiny)
+        return Chunks(*map(jnp.asarray, stack_chunks(self.x[chosen], y, mask))), scale
+
+    def fresh_residual(self, scores: Scores, fit: Fit, chosen: np.ndarray) -> float:
+        chunks, scale = self.examples(chosen)
+        dtype = chunks.x.dtype
+        _, cost, _ = residuals(scores.astype(dtype), fit.linear.astype(dtype), chunks, self.causal)
+        return float(np.sqrt(float(cost) / scale))
+
+    def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> tuple[Scores, Fit, str]:
+        """Levenberg-Marquardt on one set of examples; returns the scores, W and b, and the reason to stop."""
+        dtype = chunks.x.dtype
+        single = chunks.astype(jnp.float32)
+        scores, damping, by, shrink, promised = scores.astype(dtype), self.config.damping, None, 0.0, 1.0
+        phase = single
+        fit = eliminate(scores.astype(jnp.float32), single, self.causal)
+        while True:
+            residual = float(np.sqrt(fit.cost / scale))
+            stop = self.verdict(residual, shrink, promised, phase.x.dtype, final)
+            if phase.x.dtype != dtype and (stop or residual <= calibration.DOUBLE_BELOW):
+                phase, shrink, promised = chunks, 0.0, 1.0
+                fit = eliminate(scores, chunks, self.causal, near=fit)
+                continue
+            if stop:
+                return scores, fit, stop
+            at = linearize(scores, fit.linear, fit.factor, single.x, single.keep, self.causal)
+            if by is None or residual > calibration.RENEW_ABOVE:
+                by = precondition(at, self.causal)
+            trial = self.damped_step(scores, fit, at, by, phase, damping, residual, scale)
+            if trial is None:
+                shrink = np.nan
+                continue
+            scores, new, damping, promised = trial
+            shrink, fit = float(np.sqrt(new.cost / fit.cost)), new
+
+    def verdict(self, residual: float, shrink: float, promised: float, dtype: Any, final: bool) -> str | None:
+        """The reason to stop, or None."""
+        eps = float(jnp.finfo(dtype).eps)
+        if residual <= calibration.FLOOR * eps:
+            return "floor"
+        if residual <= self.config.tolerance:
+            return "target"
+        if not shrink <= 0.5 and residual <= calibration.FLOOR_STALL * eps:
+            return "floor"
+        if promised <= (calibration.STATIONARY if final else calibration.STATIONARY_SUBSET):
+            return "noise"
+        if np.isnan(shrink):
+            return "stalled"
+        return "max_steps" if len(self.steps) >= self.config.max_steps else None
+
+    def damped_step(self, scores, fit, at, by, phase, damping, residual, scale):
+        """Raise the damping until a step decreases the residual; None when none does."""
+        norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
+        rest = (fit.rest / norm).astype(jnp.float32)
+        accuracy = min(calibration.FORCING_MOST, max(residual, calibration.FORCING_LEAST))
+        raise_by = 4.0
+        while damping <= calibration.DAMPING_LIMIT:
+            began = time.perf_counter()
+            step = gauss_newton_step(
+                at, by, rest, np.float32(damping), np.float32(accuracy), self.config.max_inner, self.causal
+            )
+            moved, new = self.attempt(scores, fit, step, norm, phase)
+            promised = 2 * float(step.predicted)
+            ratio = (1 - new.cost / fit.cost) / promised if promised > 0 else np.nan
+            accepted = bool(new.cost < fit.cost)
+            self.note(step, new, phase, damping, ratio, accepted, scale, began)
+            if accepted:
+                damping = damping / 10 if ratio > 0.75 else damping * 3 if ratio < 0.25 else damping
+                return moved, new, max(damping, 1e-9), promised
+            if promised <= calibration.STATIONARY or len(self.steps) >= self.config.max_steps:
+                return None
+            damping, raise_by = max(damping, 1e-4) * raise_by, 2 * raise_by
+        return None
+
+    def attempt(self, scores: Scores, fit: Fit, step: Step, norm: float, phase: Chunks) -> tuple[Scores, Fit]:
+        moved = jax.tree.map(lambda leaf, by: leaf + norm * by.astype(leaf.dtype), scores, step.scores)
+        if phase.x.dtype == jnp.float32:
+            return moved, eliminate(moved.astype(jnp.float32), phase, self.causal)
+        near = fit._replace(linear=fit.linear + norm * step.linear.astype(fit.linear.dtype))
+        return moved, eliminate(moved, phase, self.causal, near=near)
+
+    def note(self, step, new, phase, damping, ratio, accepted, scale, began):
+        info = {
+            "step": len(self.steps),
+            "residual": float(np.sqrt(new.cost / scale)),
+            "inner": int(step.inner),
+            "damping": float(damping),
+            "ratio": float(ratio),
+            "accepted": accepted,
+            "precision": phase.x.dtype.name,
+            "examples": self.used,
+            "seconds": time.perf_counter() - began,
+            "elapsed": time.perf_counter() - self.began,
+        }
+        self.steps.append(info)
+        if self.on_step is not None:
+            self.on_step(info)
