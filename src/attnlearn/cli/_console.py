@@ -10,7 +10,12 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 Json = Annotated[
-    str | None, Parameter(name="--json", help="Write the result as JSON to this file; - is standard output.")
+    str | None,
+    Parameter(
+        name="--json",
+        allow_leading_hyphen=True,
+        help="Write the result as JSON to this file; - is standard output.",
+    ),
 ]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", help="Print errors only.")]
 Seed = Annotated[int, Parameter(name="--seed", help="Seed of everything random.")]

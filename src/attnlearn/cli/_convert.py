@@ -11,7 +11,11 @@ from attnlearn.cli._console import Console, Json
 from attnlearn.cli._inspect import Heads, Prefix
 
 Layout = Annotated[
-    str, Parameter(name="--to", help="Layout to write: attnlearn, qkvo, torch, bert or projections.")
+    str,
+    Parameter(
+        name="--to",
+        help="attnlearn, qkvo, torch, bert, albert, vit, o_proj, out_proj, gpt2 or transformer_lens.",
+    ),
 ]
 
 
@@ -21,7 +25,7 @@ def convert(
     /,
     *,
     to: Layout = "attnlearn",
-    rank: int | None = None,
+    tolerance: float | None = None,
     heads: Heads = None,
     prefix: Prefix = None,
     json: Json = None,
@@ -34,8 +38,8 @@ def convert(
         A safetensors file.
     target
         The file to write; it appears whole or not at all.
-    rank
-        Dimension of a head in layouts that store factors (default: the smallest that fits).
+    tolerance
+        What the factors of a layout with a fixed head dimension may lose of a head's norm.
     """
     from attnlearn import load
     from attnlearn.convert import save_layout
@@ -44,7 +48,7 @@ def convert(
     if to == "attnlearn":
         layer.save(target, provenance={"converted_from": source.name})
     else:
-        save_layout(layer, target, layout=to, rank=rank)
+        save_layout(layer, target, layout=to, tolerance=tolerance)
     console = Console(json)
     console.text(f"wrote {target} ({to}): {layer!r}")
     console.json({"schema": "attnlearn/convert", "version": 1, "file": target.name, "layout": to})

@@ -21,7 +21,11 @@ from attnlearn.data._calibration import SCAN_BYTES
 
 
 class Chunk(NamedTuple):
-    """Some sequences: tokens, outputs, and the mask (True where a token is real) if there is one."""
+    """Some sequences: tokens, outputs, and the mask (True where a token is real) if there is one.
+
+    >>> Chunk(np.ones((2, 3, 4)), np.ones((2, 3, 5)), None).y.shape
+    (2, 3, 5)
+    """
 
     x: Tokens
     y: Outputs
@@ -196,6 +200,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 def _joined(pieces: list[Chunk]) -> Chunk:
-    mask = None if pieces[0].mask is None else np.concatenate([piece.mask for piece in pieces])
+    masks = [piece.mask for piece in pieces if piece.mask is not None]
+    mask = np.concatenate(masks) if masks else None
     x, y = (np.concatenate([getattr(piece, field) for piece in pieces]) for field in ("x", "y"))
     return Chunk(x, y, mask)

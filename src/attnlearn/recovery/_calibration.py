@@ -1,0 +1,22 @@
+"""Constants of the recovery assembly, with the derivation or the measurement that set them."""
+
+from __future__ import annotations
+
+DIAGNOSED = 8_000
+"""Examples handed to the diagnosis of a misfit, which looks at no more."""
+JACOBIAN_EQUATIONS = 2.0
+"""Equations per unknown for the smallest singular value: with fewer it is governed by the sample, not the layer."""
+JACOBIAN_FEWEST = 64
+EQUATIONS_NEEDED = 4.0
+"""Equations per unknown at which refine finds the answer from a fair start."""
+REFINE_EQUATIONS = 64.0
+REFINE_FEWEST = 4_096
+"""Refine sees at most this many equations per unknown (and never less than that many sequences, if there are):
+beyond it, exact data add nothing, and noise falls only with the square root."""
+FIT_SHARE = 0.75
+"""Share of the examples on the fit side when data are scarce."""
+OVERFIT = 3.0
+"""A select error three times the fit error means that the fit side was memorised."""
+NOTICEABLE = 1e-6
+MISFIT = 0.03
+"""Errors above three per cent that fit and select share are structure, not measurement noise."""

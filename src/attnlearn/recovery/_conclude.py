@@ -1,0 +1,129 @@
+"""From a refined answer to a `Solution`: certify once, then say how the run ended and why.
+
+The certify examples are read here and nowhere else, after the answer is frozen. When the certificate does not hold
+in full, the outcome is chosen by what the fit and select sides show:
+
+| fit side | select side | outcome |
+|---|---|---|
+| exact | exact | HEADS_INDISTINGUISHABLE when two heads are too close, otherwise NOT_ESTABLISHED |
+| better than select | much worse | TOO_FEW_EXAMPLES, with the number that the unknowns ask for |
+| equal errors, small | | BELOW_NOISE_FLOOR |
+| equal errors, large | | NOT_ATTENTION, with the likeliest cause |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlearn._canonical import Support
+from attnlearn._certificate import Certificate, Status
+from attnlearn._layer import AttentionLayer
+from attnlearn._result import Outcome
+from attnlearn.data import Examples
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.solve._certify import (
+    Held,
+    certify,
+    exactness_limit,
+    example_scale,
+    rounding_floor,
+    unit_errors,
+)
+from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._split import Split
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Outcome and certificate of a frozen answer, and the figures behind them."""
+
+    outcome: Outcome
+    certificate: Certificate
+    stats: dict[str, Any]
+
+
+def held(examples: Examples, indices: np.ndarray, groups: np.ndarray | None = None) -> Held:
+    """The examples at `indices` as arrays."""
+    x, y, mask = examples.take(indices)
+    return Held(x, y, mask, None if groups is None else groups[indices])
+
+
+def conclude(
+    layer: AttentionLayer,
+    examples: Examples,
+    split: Split,
+    *,
+    rank: int | None,
+    support: Support | None,
+    groups: np.ndarray | None,
+    target: float | None,
+    noise: dict[str, Any] | None = None,
+) -> Conclusion:
+    """Certify `layer` on the certify side and choose the outcome."""
+    fit = held(examples, split.fit[: _fit_sample(layer, examples, split)])
+    select = held(examples, split.select)
+    scale = example_scale(fit)
+    certificate = certify(
+        layer,
+        held(examples, split.certify, groups),
+        fit,
+        scale=scale,
+        support=support,
+        target=target,
+        rank=rank,
+    )
+    errors = {
+        "fit_error": _rms(unit_errors(layer, fit, scale)),
+        "select_error": _rms(unit_errors(layer, select, scale)),
+        "rounding_floor": rounding_floor(layer, select, scale),
+    }
+    stats: dict[str, Any] = {**errors, "unknowns": unknowns(layer, rank), **(noise or {})}
+    outcome = Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats)
+    if outcome is Outcome.NOT_ATTENTION:
+        sample = held(examples, split.fit[: calibration.DIAGNOSED])
+        stats["diagnosis"] = diagnose(sample.x, sample.y, sample.mask, layer.causal).to_json()
+    if outcome is Outcome.TOO_FEW_EXAMPLES:
+        stats["examples_needed"] = examples_needed(layer, examples, rank)
+    return Conclusion(outcome, certificate, stats)
+
+
+def _fit_sample(layer: AttentionLayer, examples: Examples, split: Split) -> int:
+    """Fit sequences on which the Jacobian is taken: several equations per unknown, no more."""
+    rows = examples.tokens * examples.out_dim
+    wanted = calibration.JACOBIAN_EQUATIONS * unknowns(layer, None) / rows
+    return int(min(len(split.fit), max(calibration.JACOBIAN_FEWEST, np.ceil(wanted))))
+
+
+def unknowns(layer: AttentionLayer, rank: int | None) -> int:
+    """Free parameters of a layer with heads of the given rank (full by default), gauge removed."""
+    m, d, o = layer.num_heads, layer.dim, layer.out_dim
+    if rank is None or rank >= d:
+        return m * (d * d + d + d * o) + o
+    r = min(rank, o)
+    return m * (rank * (2 * d - rank) + d + r * (d + o - r)) + o
+
+
+def examples_needed(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:
+    """Sequences that give the calibrated number of equations per unknown, all sides of the split included."""
+    rows = examples.tokens * examples.out_dim
+    return int(np.ceil(calibration.EQUATIONS_NEEDED * unknowns(layer, rank) / rows / calibration.FIT_SHARE))
+
+
+def _rms(errors: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+def _shortfall(
+    layer: AttentionLayer, certificate: Certificate, select: Held, stats: dict[str, Any]
+) -> Outcome:
+    fit, judged = stats["fit_error"], stats["select_error"]
+    exact = exactness_limit(stats["rounding_floor"], select.x.dtype)
+    if judged <= exact:
+        apart = certificate.check("C2.apart").status is Status.HOLDS
+        return Outcome.NOT_ESTABLISHED if apart else Outcome.HEADS_INDISTINGUISHABLE
+    if judged > calibration.OVERFIT * fit and judged > calibration.NOTICEABLE:
+        return Outcome.TOO_FEW_EXAMPLES
+    return Outcome.NOT_ATTENTION if judged > calibration.MISFIT else Outcome.BELOW_NOISE_FLOOR

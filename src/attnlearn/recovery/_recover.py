@@ -1,0 +1,154 @@
+"""`recover`: a layer from random examples, by the spectral route or by sculpting.
+
+The assembly is the same for both: split, the phases of the route, the shared refine, one look at the certify side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attnlearn._canonical import Support
+from attnlearn._errors import NotEstablished, require
+from attnlearn._result import Outcome, Phase, Solution
+from attnlearn._types import ArrayLike
+from attnlearn._version import __version__
+from attnlearn.data import Examples, as_examples
+from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
+from attnlearn.recovery._conclude import conclude
+from attnlearn.recovery._draw import draw_examples, is_data_model
+from attnlearn.recovery._refining import answer
+from attnlearn.recovery._routes import METHODS, Route, route_for
+from attnlearn.solve._split import Split
+
+
+def recover(
+    x: Any,
+    y: Any = None,
+    *,
+    method: str = "spectral",
+    num_heads: int | None = None,
+    causal: bool | None = None,
+    mask: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    target: float | None = None,
+    config: Any = None,
+    seed: int = 0,
+    engine: Engine | str | int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    progress: Progress | bool | str | None = None,
+    raise_on_failure: bool = True,
+) -> Solution:
+    """Recover every head of an attention layer from random examples, with a certificate.
+
+    `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y`
+    an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
+    are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
+    raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned.
+
+    >>> from attnlearn import AttentionLayer, data, distance
+    >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
+    >>> x = data.Gaussian(tokens=4, dim=6).sample(4000)
+    >>> solution = recover(x, truth(x))
+    >>> solution.certified, distance(solution.layer, truth).max < 1e-8
+    (True, True)
+    """
+    require(method in METHODS, "method", f"must be one of {', '.join(METHODS)}", method)
+    require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
+    require(target is None or target > 0, "target", "must be positive", target)
+    route = route_for(method, config)
+    tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
+    if is_data_model(x):
+        examples = draw_examples(x, y, route.num_examples, seed)
+    else:
+        examples = as_examples(x, y, mask)
+    members = None if groups is None else np.asarray(groups)
+    split = Split.make(examples.num, groups=members, seed=seed)
+    problem = route.problem(examples, split, causal, num_heads, target)
+    identity = _identity(examples, route, num_heads, causal, target, seed, members)
+    saved = None if checkpoint is None else Checkpoint(checkpoint, identity(), resume=resume)
+    try:
+        run = run_phases(route.phases, problem, route.state, tools, saved)
+    except PhaseFailed as failure:
+        solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
+    else:
+        solution = _solution(run, examples, split, route, members, target, tools)
+    finally:
+        if saved is not None:
+            saved.close()
+    if raise_on_failure and not solution.certified:
+        raise NotEstablished(solution)
+    return solution
+
+
+def _identity(
+    examples: Examples,
+    route: Route,
+    num_heads: int | None,
+    causal: bool | None,
+    target: float | None,
+    seed: int,
+    groups: np.ndarray | None,
+) -> Callable[[], dict[str, Any]]:
+    """What a checkpoint must agree on before it is resumed; computed only when there is one."""
+    return lambda: {
+        "version": __version__,
+        "data": examples.fingerprint(),
+        "method": route.name,
+        "configuration": repr(route.config),
+        "num_heads": num_heads,
+        "causal": causal,
+        "target": target,
+        "seed": seed,
+        "groups": None if groups is None else array_hash(groups),
+    }
+
+
+def _phases(run: Run | None) -> tuple[Phase, ...]:
+    return () if run is None else tuple(Phase(*record) for record in run.records)
+
+
+def _solution(
+    run: Run,
+    examples: Examples,
+    split: Split,
+    route: Route,
+    groups: np.ndarray | None,
+    target: float | None,
+    tools: Tools,
+) -> Solution:
+    state = run.state
+    layer = None if state.theta is None else answer(state)
+    support = None if state.basis is None else Support(state.mean, state.basis)
+    stats: dict[str, Any] = {
+        "method": route.name,
+        "examples": examples.num,
+        "tokens": examples.tokens,
+        "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
+        "support": None if support is None else support,
+        "seed": tools.seed,
+    }
+    phases = _phases(run)
+    if run.interrupted:
+        return Solution(layer, Outcome.INTERRUPTED, phases=phases, stats=stats)
+    if run.stopped is not None:
+        return Solution(
+            layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats | run.stopped.evidence
+        )
+    require(layer is not None, "method", "must leave an answer", route.name)
+    whole = support is None or support.basis.shape[1] == examples.dim
+    with tools.progress.phase("certify"):
+        ended = conclude(
+            layer,
+            examples,
+            split,
+            rank=state.rank,
+            support=None if whole else support,
+            groups=groups,
+            target=target,
+        )
+    return Solution(layer, ended.outcome, ended.certificate, phases, stats | ended.stats)

@@ -1,0 +1,123 @@
+"""The command line: what it prints, the exit code of every kind of mistake, and that nothing half-written stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, data, distance, load
+from attnlearn.cli.__main__ import main
+
+
+@pytest.fixture
+def layer_file(tmp_path: Path) -> Path:
+    AttentionLayer.random(2, 6, rank=3, bias=True, seed=4).save(tmp_path / "layer.safetensors")
+    return tmp_path / "layer.safetensors"
+
+
+def test_inspect_a_real_layer(layers, capsys) -> None:
+    assert main(["inspect", str(layers / "sapiens-vh-layer0.safetensors")]) == 0
+    out = capsys.readouterr().out
+    assert "8 heads, tokens of dimension 128" in out
+    assert len(out.splitlines()) == 11
+
+
+def test_json_alone_on_standard_output(layer_file, capsys) -> None:
+    assert main(["inspect", str(layer_file), "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["num_heads"] == 2
+    assert "2 heads" in captured.err
+
+
+def test_sample_writes_what_the_layer_says(layer_file, tmp_path, capsys) -> None:
+    folder = tmp_path / "data"
+    assert main(["sample", str(layer_file), str(folder), "--num", "50", "--tokens", "4", "--seed", "7"]) == 0
+    recorded = data.Recorded(folder)
+    x, y, _ = recorded.take(np.arange(50))
+    np.testing.assert_allclose(load(layer_file)(np.asarray(x)), y, atol=1e-12)
+    np.testing.assert_array_equal(x, data.Gaussian(4, 6).sample(50, seed=7))
+
+
+@pytest.mark.parametrize("layout", ["attnlearn", "qkvo", "torch", "bert", "out_proj"])
+def test_convert_round_trips(layout: str, tmp_path, layers) -> None:
+    source = layers / "sapiens-vh-layer3.safetensors"
+    target = tmp_path / "out.safetensors"
+    assert main(["convert", str(source), str(target), "--to", layout]) == 0
+    assert distance(load(target, num_heads=8), load(source)).max < 1e-5
+
+
+def test_doctor_is_well(capsys) -> None:
+    assert main(["doctor", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["healthy"]
+
+
+FACTORY = """
+import torch
+def make():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), [torch.randn(10, 5, 8)]
+"""
+
+
+def test_record_lists_and_records(tmp_path, capsys) -> None:
+    pytest.importorskip("torch", reason="the extra [torch] is not installed")
+    (tmp_path / "factory_for_test.py").write_text(FACTORY)
+    spec = f"{tmp_path / 'factory_for_test.py'}:make"
+    assert main(["record", spec]) == 0
+    assert "layers.1.self_attn" in capsys.readouterr().out
+    assert main(["record", spec, "layers.1.self_attn", str(tmp_path / "data")]) == 0
+    assert len(data.Recorded(tmp_path / "data")) == 10
+
+
+def broken_files(tmp_path: Path) -> dict[str, Path]:
+    files = {name: tmp_path / f"{name}.safetensors" for name in ("empty", "garbage", "truncated", "lying")}
+    files["empty"].write_bytes(b"")
+    files["garbage"].write_bytes(b"not a safetensors file at all")
+    AttentionLayer.random(2, 6).save(tmp_path / "whole.safetensors")
+    whole = (tmp_path / "whole.safetensors").read_bytes()
+    files["truncated"].write_bytes(whole[:-100])
+    files["lying"].write_bytes((2**62).to_bytes(8, "little") + whole[8:])
+    files["missing"] = tmp_path / "nowhere.safetensors"
+    files["directory"] = tmp_path
+    return files
+
+
+@pytest.mark.parametrize("kind", ["empty", "garbage", "truncated", "lying", "missing", "directory"])
+def test_broken_files_are_one_line_and_exit_2(kind: str, tmp_path, capsys) -> None:
+    assert main(["inspect", str(broken_files(tmp_path)[kind])]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert captured.err.startswith("attnlearn: path: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "nonsense"),
+        (["inspect"], "LAYER"),
+        (["sample", "LAYER", "OUT", "--num", "0"], "num: must be at least 1, got 0"),
+        (["sample", "LAYER", "OUT", "--num", "many"], "num"),
+        (["sample", "LAYER", "OUT", "--noise", "-1"], "noise: must be at least 0, got -1"),
+        (["sample", "LAYER", "OUT", "--tokens", "0"], "tokens: "),
+        (["convert", "LAYER", "OUT", "--to", "paper"], "layout: "),
+        (["convert", "LAYER", "OUT", "--to", "torch"], "layer: must have heads of rank at most"),
+        (["convert", "LAYER", "/proc/no/such/folder/x"], "cannot write"),
+        (["record", "nowhere:make"], "factory: must name a function"),
+        (["record", "nocolon"], "factory: must look like"),
+    ],
+)
+def test_mistakes_are_one_line_exit_2_and_leave_nothing(
+    arguments, message, layer_file, tmp_path, capsys
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    filled = [{"LAYER": str(layer_file), "OUT": str(tmp_path / "out")}.get(word, word) for word in arguments]
+    assert main(filled) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before

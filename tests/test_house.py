@@ -1,0 +1,117 @@
+"""The rules of the house: imports point one way, public names explain themselves, start-up stays light."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import attnlearn
+
+PACKAGE = Path(attnlearn.__file__).parent
+RANKS = {
+    **dict.fromkeys(["_version", "_types", "_errors", "_precision", "_files", "engine"], 0),
+    **dict.fromkeys(["_forward", "_layer", "_canonical", "_storage", "_summary", "_distance"], 1),
+    **dict.fromkeys(["_certificate", "_result", "_serialize"], 2),
+    **dict.fromkeys(["data", "convert", "oracle"], 3),
+    "solve": 4,
+    **dict.fromkeys(["recovery", "extraction", "compression", "training", "hard", "diagnosis"], 5),
+    "compat": 6,
+    **dict.fromkeys(["reporting", "reproduce"], 7),
+    "cli": 8,
+}
+FORBIDDEN = {("recovery", "extraction"), ("extraction", "recovery")}
+HEAVY = {"torch", "transformers", "matplotlib", "pandas", "dask", "distributed", "jinja2"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path, *, top_level: bool) -> list[tuple[str, ...]]:
+    """Dotted names that a module imports, at its top level or anywhere; imports for types do not count."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    nodes = tree.body if top_level else list(ast.walk(tree))
+    names: list[tuple[str, ...]] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names += [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names += [(*node.module.split("."), alias.name) for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    here = part(path)
+    if here in ("__init__", "py"):
+        return
+    assert here in RANKS, f"say in RANKS where {here} belongs"
+    # Inside the lowest layers a function may reach up (layer.save needs storage); packages may not.
+    package = path.parent != PACKAGE
+    for name in imported(path, top_level=not package):
+        if name[0] in HEAVY:
+            assert name not in imported(path, top_level=True), f"{name[0]} must be imported inside functions"
+        if name[0] != "attnlearn" or len(name) < 2 or name[1] not in RANKS or name[1] == here:
+            continue
+        assert (here, name[1]) not in FORBIDDEN, f"{here} must not import {name[1]}"
+        assert RANKS[name[1]] <= RANKS[here], f"{here} must not import {name[1]}"
+
+
+def public_objects() -> list[tuple[str, object]]:
+    found: dict[str, object] = {
+        name: getattr(attnlearn, name) for name in attnlearn.__all__ if name[0] != "_"
+    }
+    for name, value in list(found.items()):
+        if inspect.ismodule(value):
+            found |= {f"{name}.{item}": getattr(value, item) for item in value.__all__}
+    return [(name, value) for name, value in sorted(found.items()) if callable(value)]
+
+
+@pytest.mark.parametrize(("name", "value"), public_objects(), ids=[name for name, _ in public_objects()])
+def test_public_names_have_a_docstring_with_an_example(name: str, value: object) -> None:
+    text = inspect.getdoc(value) or ""
+    assert text, f"{name} has no docstring"
+    assert doctest.DocTestParser().get_examples(text), f"{name} has no runnable example"
+
+
+def test_files_are_short_enough_to_read_at_once() -> None:
+    long = {path.name: n for path in modules() if (n := len(path.read_text("utf-8").splitlines())) > 400}
+    assert not long
+
+
+def test_packages_and_functions_do_not_share_names() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    functions = {name for name in attnlearn.__all__ if inspect.isfunction(getattr(attnlearn, name))}
+    assert not packages & functions
+
+
+def test_dir_lists_what_can_be_had() -> None:
+    for name in dir(attnlearn):
+        assert getattr(attnlearn, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        attnlearn.nothing  # noqa: B018
+    assert importlib.import_module("attnlearn").__version__
+
+
+def test_help_and_import_load_nothing_heavy() -> None:
+    script = (
+        "import sys; from attnlearn.cli.__main__ import main; code = main(['--help']);"
+        "loaded = {'jax', 'numpy', 'scipy', 'torch', 'sklearn'} & set(sys.modules);"
+        "print(sorted(loaded), file=sys.stderr); sys.exit(code or len(loaded))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
