@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 ROPE = "rotary positions (RoPE)"
 ALIBI = "ALiBi position slopes"
 RELATIVE = "relative positions"
-POSITION_BIAS = "a position bias (relative positions or ALiBi)"
+POSITION_BIAS = "relative positions or ALiBi (a position bias)"
 QK_NORM = "QK-norm (normalised queries and keys)"
 SINKS = "attention sinks"
 SOFT_CAP = "soft-capped scores"
