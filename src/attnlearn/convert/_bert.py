@@ -54,7 +54,7 @@ def square_heads(layer: AttentionLayer, layout: str, tolerance: float | None) ->
     require(d % m == 0, "layer", f"must have a number of heads that divides dim = {d} for layout {layout}", m)
     arrays = to_qkvo(layer, scale=(d // m) ** -0.5, tolerance=tolerance)
     rank = arrays.wq.shape[2]
-    rule = f"must have heads of rank at most dim / heads = {d // m}, query bias included, for layout {layout}"
+    rule = f"must have heads of rank at most dim / heads = {d // m} (query_bias included) for layout {layout}"
     require(rank <= d // m, "layer", rule, rank)
     return _widened(arrays, d // m)
 
