@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from threadpoolctl import threadpool_limits
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
@@ -103,7 +104,9 @@ def to_qkvo(
     True
     """
     tolerance = export_tolerance(layer.dtype) if tolerance is None else tolerance
-    factors = layer.factors(rank, tolerance)
+    # Heads are small matrices: on a busy machine BLAS threads that wait for each other cost more than they give.
+    with threadpool_limits(1, user_api="blas"):
+        factors = layer.factors(rank, tolerance)
     m, _, r = factors.query.shape
     scale = float(r**-0.5 if scale is None else scale)
     require(bool(np.isfinite(scale)) and scale > 0, "scale", "must be a finite number > 0", scale)
