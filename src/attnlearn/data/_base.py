@@ -49,7 +49,7 @@ class DataModel(Protocol):
 def require_count(value: Any, parameter: str, least: int = 1) -> int:
     """`value` as an integer of at least `least`; booleans and floats are refused."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
-    require(whole and value >= least, parameter, f"must be an integer >= {least}", value)
+    require(bool(whole and value >= least), parameter, f"must be an integer >= {least}", value)
     return int(value)
 
 

@@ -31,3 +31,13 @@ COVARIANCE_TOLERANCE = 1e-10
 ORTHOGONALITY_TOLERANCE = 1e-6
 """Relative error of a Gram matrix that still counts as orthogonal and of equal norm: signals given in
 float32 reach about 1e-7 times the square root of the dimension."""
+
+PEEK_VALUES = 4096
+"""Values looked at to tell tokens from outputs: attention puts out averages, so 4096 of them that are all
+exactly ±1 are no accident, and the look costs microseconds."""
+
+MAX_SIZE = 2**48
+"""No count in a manifest may exceed this, the address space of one process: larger ones are not data."""
+
+HIDDEN = -1e4
+"""An additive mask this low hides a key in every precision: exp(-1e4) is zero even in float64."""

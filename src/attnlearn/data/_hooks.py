@@ -86,16 +86,23 @@ def _read_huggingface(module: Any, given: dict[str, Any]) -> tuple[torch.Tensor,
     require(torch.is_tensor(x) and x.ndim == 3, "module", "must receive tokens (n, k, d)", x)
     n, k, _ = x.shape
     past = given.get("past_key_values")
-    if hasattr(past, "get_seq_length"):
+    if past is not None and hasattr(past, "get_seq_length"):
         seen = past.get_seq_length(getattr(module, "layer_idx", 0) or 0)
         require(int(seen) == 0, "batches", "must hold whole sequences, not steps of generation", int(seen))
     mask = given.get("attention_mask")
-    inner = getattr(
-        module, "bias", None
-    )  # older GPT-2 keeps its causal mask as a buffer and applies it itself
-    own = torch.is_tensor(inner) and inner.ndim == 4 and inner.shape[-1] >= k
-    if mask is None and not own:
+    inner = _own_mask(module, k)
+    if mask is None and inner is None:
         rule = "must receive its causal mask (record the whole model, not the block alone)"
         require(getattr(module, "is_causal", False) is not True or k == 1, "module", rule, None)
     allowed = from_huggingface_mask(mask, n, k)
-    return x, allowed & inner[0, 0, :k, :k].bool().cpu() if own else allowed
+    return x, allowed if inner is None else allowed & inner
+
+
+def _own_mask(module: Any, k: int) -> torch.Tensor | None:
+    """Older GPT-2 modules keep their causal mask as a buffer `bias` (1, 1, size, size) and apply it themselves."""
+    import torch
+
+    buffer = getattr(module, "bias", None)
+    if not torch.is_tensor(buffer) or buffer.ndim != 4 or buffer.shape[-1] < k:
+        return None
+    return buffer[0, 0, :k, :k].bool().cpu()

@@ -10,11 +10,9 @@ import numpy as np
 from attnlearn._errors import describe, require
 from attnlearn._precision import common_dtype, to_numpy
 from attnlearn._types import ArrayLike, Mask
+from attnlearn.data._calibration import PEEK_VALUES
 from attnlearn.data._examples import ArrayPart, Chunk, Examples
 from attnlearn.data._recorded import Recorded
-
-_PEEK = 4096
-"""Values looked at to tell tokens from outputs: exact ±1 this often is no accident."""
 
 
 def as_examples(
@@ -93,7 +91,7 @@ def _check_shapes(x: np.ndarray, y: np.ndarray) -> None:
 
 def _check_swapped(x: np.ndarray, y: np.ndarray) -> None:
     """Outputs of attention are averages: only tokens are exactly ±1 everywhere."""
-    first_x, first_y = (a[: -(-_PEEK // a[0].size)] for a in (x, y))
+    first_x, first_y = (a[: -(-PEEK_VALUES // a[0].size)] for a in (x, y))
     if (np.abs(first_y) == 1).all() and not (np.abs(first_x) == 1).all():
         raise ValueError("y: must hold outputs, got only ±1 while x does not (are x and y swapped?)")
 

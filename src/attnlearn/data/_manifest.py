@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from attnlearn._version import __version__
-from attnlearn.data._calibration import MAX_MANIFEST_BYTES
+from attnlearn.data._calibration import MAX_MANIFEST_BYTES, MAX_SIZE
 
 FILE = "manifest.json"
 SCHEMA = "attnlearn/recorded"
 VERSION = 1
 SHARD_NAME = re.compile(r"shard-[0-9]{6}\.safetensors", re.ASCII)
 CODES = {"float32": "F32", "float64": "F64"}
-LIMIT = 2**48
-"""No size may exceed this: products of three of them stay exact and comparable as Python integers."""
 
 
 def shard_name(number: int) -> str:
@@ -48,7 +46,10 @@ class Manifest:
     def expected(self, sequences: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         """The tensors of a shard with that many sequences: name -> dtype code, shape."""
         code, k = CODES[self.dtype], self.tokens
-        tensors = {"x": (code, (sequences, k, self.dim)), "y": (code, (sequences, k, self.out_dim))}
+        tensors: dict[str, tuple[str, tuple[int, ...]]] = {
+            "x": (code, (sequences, k, self.dim)),
+            "y": (code, (sequences, k, self.out_dim)),
+        }
         if self.masked:
             tensors["mask"] = ("BOOL", (sequences, k))
         return tensors
@@ -123,4 +124,4 @@ def _problem(value: dict[str, Any]) -> str | None:
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= LIMIT
+    return type(value) is int and 1 <= value <= MAX_SIZE

@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from attnlearn._errors import require
+from attnlearn.data._calibration import HIDDEN
 
 if TYPE_CHECKING:
     import torch
-
-HIDDEN = -1e4
-"""An additive mask this low hides a key in every precision: exp(-1e4) is zero even in float64."""
 
 
 def allowed_from_additive(mask: torch.Tensor) -> torch.Tensor:

@@ -134,7 +134,7 @@ class RecordedWriter:
         pieces = [_padded(piece, tokens, masked) for piece in self._pending]
         tensors = {"x": np.concatenate([p.x for p in pieces]), "y": np.concatenate([p.y for p in pieces])}
         if masked:
-            tensors["mask"] = np.concatenate([p.mask for p in pieces])
+            tensors["mask"] = np.concatenate([p.mask for p in pieces if p.mask is not None])
         self._write(len(self._shards), tensors)
         self._shards.append((len(tensors["x"]), tokens, masked))
         self._pending, self._pending_bytes = [], 0
