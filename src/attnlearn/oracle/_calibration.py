@@ -1,0 +1,38 @@
+"""Constants of the oracles, each with its reason."""
+
+BATCH_SIZE = 256
+"""Sequences in one call: enough to keep a matrix product busy, few enough that a lost call is cheap."""
+
+RETRIES = 2
+"""Calls after a failed one. Three failures in a row are an outage, not a hiccup."""
+
+BACKOFF_SECONDS = 0.2
+BACKOFF_CAP_SECONDS = 10.0
+"""Waits of 0.2, 0.4, 0.8, ... seconds, never above the cap: long against a hiccup, short against a run."""
+
+REMOTE_TIMEOUT_SECONDS = 60.0
+"""For one call of a process or a server: a batch of 256 takes milliseconds, a loaded machine seconds."""
+
+MAX_HEADER_BYTES = 64 * 1024
+"""A header names a dtype and a shape: 100 bytes. The rest is room for an error message."""
+
+MAX_BODY_BYTES = 256 * 1024 * 1024
+"""256 sequences of 256 tokens of dimension 512 in float64: more than any query here, small against memory."""
+
+PROBE_SEQUENCES = 2
+"""Fixed queries that recognise an oracle. One sequence already separates layers whose parameters differ in a
+generic direction; the second is for a change that the first happens not to see."""
+
+PROBE_NOISE_FACTOR = 8.0
+PROBE_STEP_FACTOR = 16.0
+"""An answer to a probe may move by 8 standard deviations of the oracle's noise (two-sided normal tail 1e-15)
+plus 16 rounding steps (another BLAS or thread count reorders sums of at most a few hundred terms)."""
+
+NOISE_SEQUENCES = 4
+NOISE_TOKENS = 3
+NOISE_REPEATS = 3
+"""24 sequences (half of them asked one by one): sigma to about 10 % for outputs of dimension 8."""
+
+DISTINCT_FOR_ROUNDING = 8
+"""Fewer different magnitudes than this say nothing of rounding: a layer may answer 0 and 2 exactly. Eight
+random float32 values all end in a zero bit with probability 2^-8, in three zero bits with 2^-24."""

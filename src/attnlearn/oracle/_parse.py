@@ -1,0 +1,44 @@
+"""Oracles named in words, for the command line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from attnlearn._errors import describe
+from attnlearn.oracle._base import Oracle
+from attnlearn.oracle._http import HttpSource
+from attnlearn.oracle._process import ProcessSource
+from attnlearn.oracle._source import LayerSource
+
+SECRET_VARIABLE = "ATTNLEARN_ORACLE_SECRET"
+
+
+def parse(spec: str) -> Oracle:
+    """`process:PROGRAM ARGUMENTS`, `http://...`, `https://...`, `layer:PATH` or the path of a layer file.
+
+    The words of a program are split as a shell would, but no shell runs. If the environment variable
+    ATTNLEARN_ORACLE_SECRET is set, HTTP oracles get it as a bearer token.
+
+    >>> parse("https://example.org/attention").label
+    'https://example.org/attention'
+    >>> parse("gopher://example.org")
+    Traceback (most recent call last):
+    ValueError: oracle: must be process:PROGRAM, http(s)://ADDRESS or a layer file, got 'gopher://example.org'
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "process":
+        try:
+            return Oracle(ProcessSource(shlex.split(rest)))
+        except ValueError as error:
+            raise ValueError(f"oracle: must be process:PROGRAM ARGUMENTS, got {describe(spec)}") from error
+    if kind in ("http", "https") and rest.startswith("//"):
+        secret = SECRET_VARIABLE if os.environ.get(SECRET_VARIABLE) else None
+        return Oracle(HttpSource(spec, secret_variable=secret))
+    path = rest if kind == "layer" and rest else spec
+    if not os.path.exists(path) and kind != "layer":
+        rule = "must be process:PROGRAM, http(s)://ADDRESS or a layer file"
+        raise ValueError(f"oracle: {rule}, got {describe(spec)}")
+    import attnlearn
+
+    return Oracle(LayerSource(attnlearn.load(path), name=f"layer {os.path.basename(path)}"))
