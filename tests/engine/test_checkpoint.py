@@ -194,7 +194,9 @@ def test_fifty_kills_end_in_the_same_bytes(tmp_path, rng):
 def test_ctrl_c_leaves_a_checkpoint(tmp_path):
     process = run_worker(tmp_path, steps=40, pause=0.01)
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.15)
+    while not list(tmp_path.glob("*.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (130, "", "")

@@ -86,6 +86,14 @@ def test_results_stream_in_order_and_report_progress():
     assert counter.count == 20
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_in_the_middle_of_a_reduction_leaves_the_engine_usable(workers):
+    engine = Engine.parse(workers)
+    with pytest.raises(ZeroDivisionError):
+        engine.reduce(abs, range(50), lambda total, value: total // 0)
+    assert engine.map(abs, [-1, 2]) == [1, 2]
+
+
 def test_reducing_nothing_is_refused():
     with pytest.raises(ValueError, match="items"):
         Engine().reduce(abs, [], max)

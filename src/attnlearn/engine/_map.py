@@ -20,7 +20,9 @@ again; it fails only when no worker is left, or when one block has killed severa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -116,7 +118,8 @@ class Engine:
         >>> Engine().map(len, ["a", "bc"])
         [1, 2]
         """
-        return list(self.stream(function, items, progress=progress))
+        with closing(self.stream(function, items, progress=progress)) as values:
+            return list(values)
 
     def reduce(
         self,
@@ -131,18 +134,18 @@ class Engine:
         >>> Engine().reduce(str, [1, 2, 3], lambda a, b: a + b)
         '123'
         """
-        values = self.stream(function, items, progress=progress)
-        try:
-            total = next(values)
-        except StopIteration:
-            raise ValueError("items: must not be empty, got none to reduce") from None
-        for value in values:
-            total = combine(total, value)
+        with closing(self.stream(function, items, progress=progress)) as values:
+            try:
+                total = next(values)
+            except StopIteration:
+                raise ValueError("items: must not be empty, got none to reduce") from None
+            for value in values:
+                total = combine(total, value)
         return total
 
     def stream(
         self, function: Callable[[Item], Value], items: Iterable[Item], *, progress: Progress | None = None
-    ) -> Iterator[Value]:
+    ) -> Generator[Value, None, None]:
         """As `map`, one result after the other, as soon as all before it are known.
 
         >>> list(Engine().stream(abs, [-1]))
@@ -157,10 +160,11 @@ class Engine:
             values = (
                 _local(tasks, self.workers, xla) if self.address is None else _dask(tasks, self.address, xla)
             )
-        for value in values:
-            yield value
-            if progress is not None:
-                progress.update()
+        with closing(values):
+            for value in values:
+                yield value
+                if progress is not None:
+                    progress.update()
 
 
 def _call(task: tuple[Callable, Any, int]) -> Any:
@@ -175,7 +179,7 @@ def _call_on_cluster(task: tuple[Callable, Any, int], threads: int) -> Any:
     return _call(task)
 
 
-def _local(tasks: Iterable[tuple], workers: int, threads: int) -> Iterator:
+def _local(tasks: Iterable[tuple], workers: int, threads: int) -> Generator:
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
@@ -183,19 +187,30 @@ def _local(tasks: Iterable[tuple], workers: int, threads: int) -> Iterator:
     with parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=threads, **settings):
         parallel = Parallel(return_as="generator")
     try:
-        yield from parallel(delayed(_call)(task) for task in tasks)
+        yield from _results(parallel, (delayed(_call)(task) for task in tasks))
     except BrokenProcessPool as error:
         raise EngineError(f"a worker process died, often for want of memory ({error})") from error
 
 
-def _dask(tasks: Iterable[tuple], address: str, threads: int) -> Iterator:
+def _dask(tasks: Iterable[tuple], address: str, threads: int) -> Generator:
     from joblib import Parallel, delayed, parallel_config
 
     with _connect(address) as client:
         with parallel_config(backend="dask", client=client):
             parallel = Parallel(return_as="generator")
         # A task is one tuple: joblib would scatter a large array onto one worker, whose loss would lose it.
-        yield from parallel(delayed(_call_on_cluster)(task, threads) for task in tasks)
+        yield from _results(parallel, (delayed(_call_on_cluster)(task, threads) for task in tasks))
+
+
+def _results(parallel: Any, calls: Iterable) -> Generator:
+    results = parallel(calls)
+    try:
+        for value in results:  # noqa: UP028 - `yield from` would close the results before the filter is set
+            yield value
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that results nobody reads are lost is what closing means
+            results.close()
 
 
 def _connect(address: str) -> Any:

@@ -36,3 +36,7 @@ NOISE_REPEATS = 3
 DISTINCT_FOR_ROUNDING = 8
 """Fewer different magnitudes than this say nothing of rounding: a layer may answer 0 and 2 exactly. Eight
 random float32 values all end in a zero bit with probability 2^-8, in three zero bits with 2^-24."""
+
+DIGITS_DECADES = 0.5
+"""Answers that fit both a number of decimals and a number of digits count as digits only if those are coarser
+by half a decade on average: a single 1.00 among thousandths fits three digits too, and proves nothing."""

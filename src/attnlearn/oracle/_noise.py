@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnlearn._types import Outputs, Tokens
-from attnlearn.oracle._calibration import DISTINCT_FOR_ROUNDING
+from attnlearn.oracle._calibration import DIGITS_DECADES, DISTINCT_FOR_ROUNDING
 
 _FORMATS = {8: "bfloat16", 11: "float16", 24: "float32", 53: "float64"}
 
@@ -117,6 +117,6 @@ def _decimal(values: np.ndarray) -> tuple[str, float, float] | None:
     digits = next((g for g in range(1, most + 2) if all(kind(f"{v:.{g - 1}e}") == v for v in values)), None)
     # Short digits of small numbers are many decimals, and the reverse: the coarser reading explains both.
     last = -np.inf if digits is None else float(np.floor(np.log10(values)).mean()) + 1 - digits
-    if places is not None and -places >= last:
+    if places is not None and -places >= last - DIGITS_DECADES:
         return f"{places} decimals", 0.0, 10.0**-places
     return None if digits is None else (f"{digits} digits", 10.0 ** (1 - digits), 0.0)
