@@ -2,7 +2,7 @@
 
 A phase opens with its name and, if known, its number of steps; every update may bring figures (the current
 loss, the rank found), of which the newest are shown. Phases may be nested. Standard output is never touched,
-so `--json -` stays clean. Colour follows NO_COLOR and TERM as rich does. Cost: below a millisecond an update.
+so `--json -` stays clean. Colour follows NO_COLOR and TERM as rich does. Cost: about a microsecond an update.
 """
 
 from __future__ import annotations
