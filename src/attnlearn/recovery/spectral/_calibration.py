@@ -1,0 +1,91 @@
+"""Every constant of the spectral route, with the derivation or the measurement that set it."""
+
+from __future__ import annotations
+
+# --- prepare ---------------------------------------------------------------------------------------------
+SUPPORT_TOLERANCE = {"float32": 1e-11, "float64": 1e-13}
+"""Variance, relative to the largest, below which a direction is outside the support. Rounding leaves about
+eps^2 of a direction that does not exist (4e-15, 5e-32), the summed covariance about 1e-15 of its largest entry;
+the threshold keeps condition numbers up to 1e11 and 1e13."""
+TRUNCATED_SUPPORT_TOLERANCE = 2e-5
+"""The same for tokens whose float32 mantissa ends in 16 zero bits (stored once as bfloat16): rounding has the
+relative variance 2^-16 / 12 = 1.3e-6 in every direction, a few times more where coordinates differ in size."""
+DEPENDENCE_SIGMAS = 6.0
+"""Correlation between two positions, in standard errors 1/sqrt(n d), above which it is modelled: with 128^2
+position pairs chance reaches 4.5."""
+KURTOSIS_SIGMAS = 6.0
+"""Excess kurtosis of a coordinate, in standard errors sqrt(24/rows), above which it is modelled."""
+OUTPUT_RIDGE = 0.01
+"""Outputs are whitened by (Sigma_r + ridge tr(Sigma_r)/d_out)^(-1/2): directions a hundred times weaker than the
+average are not amplified further, they may be noise. On the sapiens layers whitening raised the gap (weakest
+head over noise floor) from 2.3 to 4.2."""
+LINEAR_SHARE = {"float32": 1e-9, "float64": 1e-12}
+"""Share of the output variance left by the linear fit below which the attention is invisible: the fit itself is
+computed in float32 products with float64 sums, float32 outputs carry 1e-14 of rounding."""
+CAUSAL_FIRST = 1e-4
+"""Share of row 0 that its own token leaves unexplained under a causal mask (rounding and noise only)."""
+CAUSAL_REST = 0.01
+"""... and what the later rows must leave unexplained for the comparison to mean anything."""
+
+# --- moment ----------------------------------------------------------------------------------------------
+VECTORS = 16
+"""Singular vectors computed at first; grown by half as long as fewer than SPARE of them are noise."""
+SPARE = 4
+PASSES = 10
+"""Passes over the data at most; with warm starts 3 to 5 suffice."""
+SUBSET = 4
+"""The first two passes see a quarter of the examples: their vectors are only a start."""
+DEFLATION_STEP = 2 / 3
+"""The step that contracts errors symmetric under the swap and errors orthogonal to their swap alike, by 3."""
+STRONG_FIRST = 0.5
+"""Pass j deflates only components above 0.5^j of the largest: the swap of a head that is not yet in D is weaker
+than the head, so what is left after the strong ones are in D is more often a head."""
+SETTLED = 1e-2
+"""Relative change of the singular values between passes at which the deflation has converged; their own
+statistical error is larger."""
+ABOVE_FLOOR = 1.2
+"""A singular value above this multiple of the noise floor is a head. The largest noise value stays within 10 % of
+the floor, in every setting that was tried."""
+FLIP_VECTORS = 6
+FLIP_PASSES = 3
+"""The measured floor: the largest of 6 values after 3 passes with signs flipped; 5 to 10 % below the limit."""
+CHUNK_BYTES = 12 * 2**20
+"""Working memory of a chunk: fits the last-level cache, so that the products run at full speed."""
+CACHE_BYTES = 2 * 2**30
+"""Whitened rows are kept in float32 below this size and recomputed in every pass above it."""
+
+# --- count and unmix -------------------------------------------------------------------------------------
+OUTPUT_DIRECTIONS = 16
+"""Random output directions on which the unmixing is solved: m^2 unknowns do not need all outputs."""
+ROWS_PER_UNKNOWN = 12
+"""Scalar equations per unknown (2 m^2 + nuisance) of the unmixing; 12 leave 4 % of overfitting."""
+SEQUENCES_LEAST = 128
+STARTS = 4
+"""Random starts; two that agree end the search. On the layers of the tests five of six agreed."""
+AGREE = 0.02
+"""Relative difference of residuals at which two starts count as the same optimum."""
+START_SCORES = 1.0
+"""Standard deviation of the scores at the start, between uniform and saturated attention."""
+LM_STEPS = 40
+LM_DAMPING = 1e-2
+LM_FACTOR = 6.0
+LM_LARGEST_STEP = 3.0
+"""Score change (in standard deviations of a basis score) that one step may make."""
+LM_TOLERANCE = 1e-3
+"""Relative decrease at which a start has converged: the residual that remains is the error of the span."""
+SOLVE_RIDGE = 1e-6
+"""Relative ridge of the inner least squares in float32."""
+SELECT_SEQUENCES = 400
+"""Select examples on which head counts are judged: 400 sequences fix a residual to a few per cent."""
+FEWER_WORSE = 1.1
+"""One head fewer must raise the residual on select examples at least by this factor, or the head is doubtful."""
+REGRESS_ROWS = 6
+"""Rows per unknown column in the least squares for W after unmixing."""
+
+# --- outcomes --------------------------------------------------------------------------------------------
+VISIBLE_AT = 1.5
+"""Examples needed: N (1.5 floor / s)^2, so that the weakest head stands a quarter above the threshold."""
+GUESSED_HEADS = 8
+"""Number of heads assumed for that estimate when none is visible and the caller gave none."""
+RANK_EDGE = 1.3
+"""Singular values of a head above this multiple of the noise edge count towards its rank."""

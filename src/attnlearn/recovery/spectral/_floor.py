@@ -1,0 +1,78 @@
+"""The noise floor of the moment: computed, measured, and what it says about the number of examples.
+
+Theory, section 3: floor = sqrt(h / pairs) (sqrt(tr Sigma_r) + sqrt(d ‖Sigma_r‖)), h = d + 1 + mean kurtosis
+(d - 1 for ±1 tokens), pairs the number of (query, key) pairs. Correlated positions carry less than `pairs`
+independent ones, and rows of one sequence are not independent: the measured floor sees that. It is the largest
+singular value after the outputs of each sequence got a random sign, which keeps the noise and kills the mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._operator import MomentOperator
+from attnlearn.recovery.spectral._state import Problem, State
+
+
+def noise_floor(operator: MomentOperator, state: State) -> float:
+    """The computed floor for the sequences of `operator`."""
+    whitening = operator.source.whitening
+    covariance = whitening @ state.residual_covariance @ whitening
+    d = operator.source.dim
+    spread = d + 1 + float(state.kurtosis.mean())
+    spread *= _dependence(state)
+    edges = np.sqrt(np.trace(covariance)) + np.sqrt(d * np.linalg.eigvalsh(covariance)[-1])
+    return float(np.sqrt(spread / operator.pairs) * edges)
+
+
+def _dependence(state: State) -> float:
+    """How many pairs of one query count as one: mean over queries of sum (K'_bb')^2 / number of keys."""
+    k = len(state.position_correlation)
+    if np.array_equal(state.position_correlation, np.eye(k)):
+        return 1.0
+    between = (state.position_correlation + state.position_correlation.T) / 2
+    ratios = []
+    for a in range(k):
+        keys = np.arange(k) != a
+        if state.causal:
+            keys &= np.arange(k) < a
+        if keys.any():
+            rest = between[np.ix_(keys, keys)] - np.outer(between[a, keys], between[a, keys])
+            ratios.append(np.sum(rest**2) / keys.sum())
+    return float(np.mean(ratios))
+
+
+def measured_floor(operator: MomentOperator, rng: np.random.Generator) -> float:
+    """The largest singular value with random signs per sequence, by a few passes from a random start."""
+    from attnlearn.recovery.spectral._moment import orthonormal
+
+    signs = rng.choice(np.array([-1.0, 1.0], np.float32), operator.source.num)
+    right = operator.start(rng, min(calibration.FLIP_VECTORS, operator.most))
+    value = 0.0
+    for _ in range(calibration.FLIP_PASSES):
+        left = orthonormal(operator.times(right, signs=signs))
+        product = operator.transposed_times(left, signs=signs)
+        value = float(np.linalg.norm(product.reshape(len(product), -1), 2))
+        right = orthonormal(product)
+    return value
+
+
+def examples_needed(problem: Problem, state: State, values: np.ndarray, floor: float) -> int:
+    """Sequences at which the weakest head would stand VISIBLE_AT floors high.
+
+    A head that is seen is extrapolated from its value. For unseen ones the residual variance bounds what m equal
+    heads can have: to first order tr Sigma_r = kappa sum ‖Theta_i‖^2 ‖W_i‖^2, hence s^2 = kappa tr Sigma_r / m.
+    """
+    heads = problem.num_heads or max(calibration.GUESSED_HEADS, int(np.sum(values > floor)))
+    whitened = np.trace(state.residual_covariance @ np.linalg.inv(_ridged(state.residual_covariance)))
+    k = problem.examples.tokens
+    kappa = (1 / k) * (1 - 1 / k)
+    s = np.sqrt(kappa * whitened / heads)
+    examples = len(problem.split.fit) * (calibration.VISIBLE_AT * floor / s) ** 2
+    return int(np.ceil(examples * problem.examples.num / len(problem.split.fit)))
+
+
+def _ridged(covariance: np.ndarray) -> np.ndarray:
+    o = len(covariance)
+    return covariance + calibration.OUTPUT_RIDGE * np.trace(covariance) / o * np.eye(o)

@@ -1,0 +1,134 @@
+"""Moment: the span of the heads, by a streamed randomized SVD with swap deflation.
+
+Theory, section 3. With query q_a = (z_a, 1), keys e_ab = z_b - mean_b - K_ab (z_a - mean_a) (the part of key b
+that the query does not predict; z_b itself when positions are independent) and residual outputs r_a,
+
+    moment[(u,p),(q,o)] = mean over rows a, keys b != a of  q_a[u] (e_ab[p] e_ab[q] - (1 - K_ab^2) 1[p=q]) r_a[o]
+
+is kappa (D + swap(D) + kurtosis on p=q) to first order in the scores, D = sum_i vec(Theta_i) vec(W_i)^T. Only
+its products with vectors are formed. Each pass multiplies by T = (1 - t) D + t (moment - swap(D) - kurtosis
+part of D), with D made of the components above the floor; the swap of a component that is not in the moment is
+spread over many directions, so false components die out and the number of heads is what is left. This is
+projected gradient descent on ‖moment - D - swap(D)‖^2, whose curvature lies between 0 and 4: t = 1 has gain -1
+on errors symmetric in (p, q) and oscillates when query biases are large; t = 2/3 contracts both by 3.
+
+Outputs are whitened, so a head counts by how far it stands out of the rest, not by its size. NumPy rather than
+JAX: the products are tall or tiny and nothing is differentiated; there is nothing to compile.
+Cost: O(N k (d d_out + k d)) per vector and product, two products a pass. Fails with TOO_FEW_EXAMPLES when no
+value stands above the noise floor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.engine import Stop, Tools
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._floor import examples_needed, measured_floor, noise_floor
+from attnlearn.recovery.spectral._operator import MomentOperator
+from attnlearn.recovery.spectral._rows import RowSource
+from attnlearn.recovery.spectral._state import Problem, State
+
+Left = Float[np.ndarray, "l u r"]
+Right = Float[np.ndarray, "l r o"]
+
+
+def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
+    """Singular values and vectors of the deflated moment, and the noise floor under them."""
+    fit = problem.split.fit
+    rng = tools.rng("moment")
+    operator = MomentOperator(RowSource(problem, state, fit), state)
+    few = MomentOperator(RowSource(problem, state, np.sort(rng.permutation(fit)[: _subset(len(fit))])), state)
+    measured, computed = measured_floor(few, rng), noise_floor(few, state)
+    floor = noise_floor(operator, state) * max(1.0, measured / computed)
+    given = problem.num_heads
+    vectors = calibration.VECTORS if given is None else given + calibration.SPARE
+    vectors = min(vectors, operator.most)
+    svd = _Deflated(operator.start(rng, vectors), given)
+    history = []
+    for number in range(calibration.PASSES):
+        early = number < 2 and few.pairs < operator.pairs
+        change = svd.step(
+            few if early else operator, floor * np.sqrt(operator.pairs / few.pairs) if early else floor
+        )
+        history.append(svd.values.tolist())
+        tools.progress.update(heads=svd.heads, weakest=float(svd.values[max(svd.heads - 1, 0)] / floor))
+        spare = len(svd.values) - svd.heads
+        if (
+            not early
+            and svd.complete
+            and given is None
+            and spare < calibration.SPARE
+            and len(svd.values) < operator.most
+        ):
+            svd.widen(operator.start(rng, min(len(svd.values) // 2 + 1, operator.most - len(svd.values))))
+        elif not early and svd.complete and change < calibration.SETTLED:
+            break
+    state = dataclasses.replace(
+        state, singular_values=svd.values, query_basis=svd.left, value_basis=svd.right, floor=float(floor)
+    )
+    evidence = {
+        "singular_values": svd.values.tolist(),
+        "floor": float(floor),
+        "floor_measured_over_computed": float(measured / computed),
+        "passes": len(history),
+        "history": history,
+        "visible": svd.heads,
+    }
+    if not np.any(svd.values > calibration.ABOVE_FLOOR * floor):
+        needed = examples_needed(problem, state, svd.values, floor)
+        raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": needed}, state)
+    return state, evidence
+
+
+def _subset(num: int) -> int:
+    return max(min(num, 256), num // calibration.SUBSET)
+
+
+class _Deflated:
+    """The current singular triples of moment - swap(D), D made of those above the floor."""
+
+    def __init__(self, right: Right, given: int | None) -> None:
+        self.right, self.given = right, given
+        self.values = np.zeros(len(right))
+        self.left: Left | None = None
+        self.heads = 0
+        self.complete = False
+        self._steps = 0
+
+    def step(self, operator: MomentOperator, floor: float) -> float:
+        """One pass; returns the largest relative change of the values that count as heads."""
+        before, heads = self.values, self.heads
+        known = None
+        if self._steps >= 2:  # the first pair of passes only finds the subspace
+            kept = np.sqrt(np.maximum(self.values[:heads] ** 2 - floor**2, 0.0))  # noise inflates the values
+            known = kept, self.left[:heads], self.right[:heads]
+        left = orthonormal(operator.times(self.right, known))
+        product = operator.transposed_times(left, known).reshape(len(left), -1)
+        small, self.values, right = np.linalg.svd(product, full_matrices=False)
+        self.right = right.reshape(self.right.shape)
+        self.left = np.tensordot(small.T, left, axes=1)
+        if known is not None:
+            self.values[heads:] /= calibration.DEFLATION_STEP  # T holds what D lacks only in part
+        lowest = calibration.STRONG_FIRST ** max(1, self._steps) * self.values[0]
+        self.complete = lowest <= calibration.ABOVE_FLOOR * floor
+        self._steps += 1
+        above = int(np.sum(self.values > max(calibration.ABOVE_FLOOR * floor, lowest)))
+        self.heads = min(above if self.given is None else self.given, len(self.values))
+        if self.heads != heads or heads == 0:
+            return np.inf if self.heads else 0.0
+        return float(np.max(np.abs(self.values[:heads] - before[:heads]) / self.values[:heads]))
+
+    def widen(self, more: Right) -> None:
+        """Look for further vectors beside those found."""
+        self.right = orthonormal(np.concatenate([self.right, more]))
+        self.values = np.concatenate([self.values, np.zeros(len(more))])
+
+
+def orthonormal(blocks: Float[np.ndarray, "l a b"]) -> Float[np.ndarray, "l a b"]:
+    """An orthonormal basis of the span of `blocks`, each seen as one vector."""
+    q, _ = np.linalg.qr(blocks.reshape(len(blocks), -1).T)
+    return np.ascontiguousarray(q.T).reshape(blocks.shape)

@@ -1,0 +1,132 @@
+"""The moment as a linear operator: its products with vectors, streamed over the rows.
+
+With S_ab = e_ab^T G r_a the product is sum_ab S_ab q_a e_ab^T, and with S_ab = q_a^T K e_ab the transposed one
+is sum_ab S_ab e_ab r_a^T; e_ab = z_b - mean_b - K_ab (z_a - mean_a) enters through products with z alone.
+Vectors are stacked inside the rows, so that each sequence is one product of reasonable size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._rows import Rows, RowSource
+from attnlearn.recovery.spectral._state import State
+
+Known = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class MomentOperator:
+    """T = (1 - t) D + t (moment - swap(D) - kurtosis part of D), for the D that each product is given."""
+
+    def __init__(self, source: RowSource, state: State) -> None:
+        self.source = source
+        self.kurtosis = state.kurtosis
+        identity = np.array_equal(state.position_correlation, np.eye(source.k))
+        self.correlation = None if identity else state.position_correlation.astype(np.float32)
+        self.mean = state.position_mean.astype(np.float32) if state.position_mean.any() else None
+        self.most = min((source.dim + 1) * source.dim, source.dim * source.out_dim)
+        self.pairs, self._trace = self._trace_part()
+
+    def start(self, rng: np.random.Generator, vectors: int) -> Float[np.ndarray, "l r o"]:
+        """Random orthonormal right vectors."""
+        from attnlearn.recovery.spectral._moment import orthonormal
+
+        return orthonormal(rng.standard_normal((vectors, self.source.dim, self.source.out_dim)))
+
+    def _weights(self, rows: Rows) -> np.ndarray:
+        """1 for the pairs that count, (n or 1, query, key): visible, and not the query itself."""
+        k = rows.z.shape[1]
+        weights = ~np.eye(k, dtype=bool)[None]
+        return (weights if rows.visible is None else weights & rows.visible).astype(np.float32)
+
+    def _queries(self, rows: Rows) -> np.ndarray:
+        return np.concatenate([rows.z, np.ones((*rows.z.shape[:2], 1), np.float32)], axis=2)
+
+    def _trace_part(self) -> tuple[float, Float[np.ndarray, "u o"]]:
+        pairs, trace = 0.0, np.zeros((self.source.dim + 1, self.source.out_dim))
+        spread = 1.0 if self.correlation is None else 1.0 - self.correlation**2
+        for rows in self.source.chunks(1):
+            weights = self._weights(rows)
+            pairs += float(weights.sum(dtype=np.float64)) * (len(rows.z) if len(weights) == 1 else 1)
+            per_query = (weights * spread).sum(axis=2)[..., None]
+            trace += np.tensordot(self._queries(rows) * per_query, rows.residual, axes=((0, 1), (0, 1)))
+        return pairs, trace / max(pairs, 1.0)
+
+    def _mixed(self, rows: Rows, stacked: np.ndarray, vectors: int) -> np.ndarray:
+        """sum_b S_ab e_ab with S_ab = stacked_a . e_ab, for stacked (n, k * vectors, r); same shape back."""
+        n, k, r = rows.z.shape
+        keys = rows.z if self.mean is None else rows.z - self.mean
+        scores = (stacked @ np.swapaxes(keys, 1, 2)).reshape(n, k, vectors, k)
+        weights = self._weights(rows)[:, :, None, :]
+        if self.correlation is None:
+            scores *= weights
+            return scores.reshape(n, k * vectors, k) @ keys
+        own = np.einsum("navb,ab->nav", scores, np.eye(k, dtype=np.float32))
+        along = self.correlation[None, :, None, :]
+        scores = (scores - along * own[..., None]) * weights
+        mixed = (scores.reshape(n, k * vectors, k) @ keys).reshape(n, k, vectors, r)
+        mixed -= (scores * along).sum(axis=3)[..., None] * keys[:, :, None, :]
+        return mixed.reshape(n, k * vectors, r)
+
+    def times(
+        self, right: np.ndarray, known: Known | None = None, signs: np.ndarray | None = None
+    ) -> np.ndarray:
+        """T G for G = `right` (l, r, o): (l, r + 1, r). `signs` flips the outputs of whole sequences."""
+        vectors, r, o = right.shape
+        matrix = np.ascontiguousarray(right.transpose(2, 0, 1).reshape(o, vectors * r), np.float32)
+        product = np.zeros((r + 1, vectors * r))
+        for rows, residual in self._signed(vectors, signs):
+            n, k, _ = rows.z.shape
+            stacked = (residual.reshape(n * k, o) @ matrix).reshape(n, k * vectors, r)
+            mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
+            product += self._queries(rows).reshape(n * k, r + 1).T @ mixed
+        product = product.reshape(r + 1, vectors, r).transpose(1, 0, 2) / self.pairs
+        if signs is None:
+            product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
+        if known is None:
+            return product
+        step = calibration.DEFLATION_STEP
+        product *= step
+        for s, u, v in zip(*known):
+            inner = (v * right).sum(axis=2)
+            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * u
+            product -= (step * s) * (u @ right @ v.T + u * (self.kurtosis * inner)[:, None, :])
+        return product
+
+    def transposed_times(
+        self, left: np.ndarray, known: Known | None = None, signs: np.ndarray | None = None
+    ) -> np.ndarray:
+        """T^T K for K = `left` (l, r + 1, r): (l, r, o)."""
+        vectors, width, r = left.shape
+        o = self.source.out_dim
+        matrix = np.ascontiguousarray(left.transpose(1, 0, 2).reshape(width, vectors * r), np.float32)
+        product = np.zeros((vectors * r, o))
+        for rows, residual in self._signed(vectors, signs):
+            n, k, _ = rows.z.shape
+            stacked = (self._queries(rows).reshape(n * k, width) @ matrix).reshape(n, k * vectors, r)
+            mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
+            product += mixed.T @ residual.reshape(n * k, o)
+        product = product.reshape(vectors, r, o) / self.pairs
+        if signs is None:
+            product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
+        if known is None:
+            return product
+        step = calibration.DEFLATION_STEP
+        product *= step
+        for s, u, v in zip(*known):
+            inner = (u * left).sum(axis=1)
+            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * v
+            product -= (step * s) * (u.T @ left @ v + v * (self.kurtosis * inner)[:, :, None])
+        return product
+
+    def _signed(self, vectors: int, signs: np.ndarray | None):
+        start = 0
+        for rows in self.source.chunks(vectors):
+            n = len(rows.z)
+            residual = (
+                rows.residual if signs is None else rows.residual * signs[start : start + n, None, None]
+            )
+            start += n
+            yield rows, residual

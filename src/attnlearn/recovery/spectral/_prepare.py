@@ -1,0 +1,209 @@
+"""Prepare: the tokens' affine support and whitening, how positions depend, and the linear part of the outputs.
+
+Theory, section 3: x = mean + basis z with z white (Whitening), and the best linear fit that the moment must not
+see. Three things beyond independent Gaussian tokens are measured here and modelled by the moment: means that
+depend on the position, correlation between positions (separable: cov(z_a, z_b) = K_ab I), and excess kurtosis
+of the coordinates (-2 for ±1 tokens).
+
+Cost: two passes over the fit examples, O(N k d^2) each. Fails with TOKENS_DEGENERATE when fewer than two
+directions or keys vary, and with ATTENTION_TOO_WEAK when the linear fit leaves nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlearn._canonical import Support
+from attnlearn.data import Examples
+from attnlearn.engine import Stop, Tools
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._rows import linear_features, visible_keys, white_tokens
+from attnlearn.recovery.spectral._state import Problem, State
+
+_CHUNK = 2048
+
+
+def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
+    """Fill the fields of `State` that later phases read as the statistics of tokens and outputs."""
+    examples, fit = problem.examples, problem.split.fit
+    support, spectrum = token_support(examples, fit)
+    rank = support.basis.shape[1]
+    evidence = {
+        "examples": len(fit),
+        "tokens": examples.tokens,
+        "support_rank": rank,
+        "condition_number": float(spectrum[:rank].max(initial=0.0) / spectrum[:rank].min(initial=np.inf)),
+    }
+    if rank < 2 or examples.tokens < 2:
+        raise Stop("TOKENS_DEGENERATE", evidence)
+    inverse = np.linalg.pinv(support.basis)
+    causal = problem.causal
+    if causal is None:
+        causal = looks_causal(examples, fit, support, inverse)
+    state = dataclasses.replace(
+        state, causal=bool(causal), mean=support.mean, basis=support.basis, inverse=inverse
+    )
+    statistics = _statistics(examples, fit, state)
+    state = dataclasses.replace(state, **_modelled(statistics, len(fit), rank))
+    share, state = _residual(examples, fit, state)
+    off_diagonal = state.position_correlation - np.eye(examples.tokens)
+    evidence |= {
+        "causal": bool(causal),
+        "position_correlation": float(np.abs(off_diagonal).max()),
+        "position_mean": float(np.linalg.norm(state.position_mean, axis=1).max()),
+        "kurtosis": float(state.kurtosis.mean()),
+        "nonlinear_share": share,
+    }
+    if np.abs(off_diagonal).min(initial=1.0, where=~np.eye(examples.tokens, dtype=bool)) > 0.999:
+        raise Stop("TOKENS_DEGENERATE", evidence, state)
+    if share < calibration.LINEAR_SHARE[examples.dtype.name]:
+        raise Stop("ATTENTION_TOO_WEAK", evidence, state)
+    return state, evidence
+
+
+def token_support(
+    examples: Examples, indices: Int[np.ndarray, "i"]
+) -> tuple[Support, Float[np.ndarray, "d"]]:
+    """Mean and square root of the covariance of the tokens, and the covariance's spectrum, largest first.
+
+    The basis is the symmetric root when every direction varies (it keeps the axes of ±1 tokens), and the
+    scaled eigenvectors of the support otherwise.
+
+    >>> from attnlearn.data import as_examples
+    >>> x = np.random.default_rng(0).standard_normal((50, 3, 4)); x[..., 3] = 1.0
+    >>> token_support(as_examples(x, x), np.arange(50))[0].basis.shape
+    (4, 3)
+    """
+    d = examples.dim
+    count, total, square, truncated = 0, np.zeros(d), np.zeros((d, d)), examples.dtype == np.float32
+    origin = None
+    for x, _, mask in examples.chunks(_CHUNK, indices):
+        tokens = x.reshape(-1, d) if mask is None else x[mask]
+        if truncated:
+            truncated = not (np.ascontiguousarray(tokens).view(np.uint32) & 0xFFFF).any()
+        origin = tokens.mean(axis=0, dtype=np.float64) if origin is None else origin
+        tokens = tokens.astype(np.float64) - origin  # the covariance must not drown in the square of the mean
+        count += len(tokens)
+        total += tokens.sum(axis=0)
+        square += tokens.T @ tokens
+    shift = total / count
+    values, vectors = np.linalg.eigh(square / count - np.outer(shift, shift))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    tolerance = calibration.SUPPORT_TOLERANCE[examples.dtype.name]
+    tolerance = calibration.TRUNCATED_SUPPORT_TOLERANCE if truncated else tolerance
+    inside = values > tolerance * max(values[0], 0.0)
+    basis = vectors[:, inside] * np.sqrt(values[inside])
+    if inside.all():
+        basis = basis @ vectors.T
+    return Support(origin + shift, basis), values
+
+
+def looks_causal(examples: Examples, indices: np.ndarray, support: Support, inverse: np.ndarray) -> bool:
+    """Whether the first row depends on its own token alone, and the last one does not."""
+    features = support.basis.shape[1] + 1
+    chunk = examples.take(indices[: max(4 * features, 200)])
+    mask = np.ones(chunk.x.shape[:2], bool) if chunk.mask is None else chunk.mask
+    first = mask.argmax(axis=1)
+    last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+
+    def unexplained(place: np.ndarray) -> float:
+        rows = np.arange(len(place))
+        z = (chunk.x[rows, place].astype(np.float64) - support.mean) @ inverse.T
+        y = chunk.y[rows, place].astype(np.float64)
+        z = np.column_stack([z, np.ones(len(z))])
+        rest = y - z @ np.linalg.lstsq(z, y, rcond=None)[0]
+        freedom = 1 - features / len(z)
+        return float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), 1e-300) / max(freedom, 0.1))
+
+    return unexplained(first) < calibration.CAUSAL_FIRST and unexplained(last) > calibration.CAUSAL_REST
+
+
+@dataclass
+class _Statistics:
+    count: np.ndarray  # real tokens at each position
+    both: np.ndarray  # sequences in which two positions are real
+    first: np.ndarray
+    gram: np.ndarray
+    fourth: np.ndarray
+    normal: np.ndarray
+    right: np.ndarray
+
+
+def _statistics(examples: Examples, fit: np.ndarray, state: State) -> _Statistics:
+    """One pass: position means and Gram, fourth moments, and the normal equations of the linear fit."""
+    k, r, o = examples.tokens, state.basis.shape[1], examples.out_dim
+    features = (2 * r + 1) * (2 if state.causal or examples.masked else 1)
+    sums = _Statistics(
+        np.zeros(k), np.zeros((k, k)), np.zeros((k, r)), np.zeros((k, k)), np.zeros(r),
+        np.zeros((features, features)), np.zeros((features, o)),
+    )  # fmt: skip
+    inverse = state.inverse.T.astype(np.float32)
+    for x, y, mask in examples.chunks(_CHUNK, fit):
+        z = white_tokens(x, state.mean, inverse)
+        weights = np.ones(z.shape[:2], np.float32) if mask is None else mask.astype(np.float32)
+        z = z * weights[..., None]
+        phi = linear_features(z, visible_keys(k, mask, bool(state.causal))).reshape(-1, features)
+        phi = phi if mask is None else phi * weights.reshape(-1, 1)
+        sums.count += weights.sum(axis=0)
+        sums.both += weights.T @ weights
+        sums.first += z.sum(axis=0)
+        flat = np.swapaxes(z, 0, 1).reshape(k, -1)
+        sums.gram += flat @ flat.T
+        sums.fourth += (z.reshape(-1, r) ** 4).sum(axis=0)
+        sums.normal += phi.T @ phi
+        sums.right += phi.T @ y.reshape(-1, o).astype(np.float32)
+    return sums
+
+
+def _modelled(sums: _Statistics, num: int, r: int) -> dict[str, np.ndarray]:
+    """The statistics that differ significantly from independent Gaussian tokens, and the linear fit."""
+    seen = np.maximum(sums.count, 1)
+    mean = sums.first / seen[:, None]
+    excess = seen * np.sum(mean**2, axis=1) / r - 1
+    if excess.max() < calibration.DEPENDENCE_SIGMAS * np.sqrt(2 / r):
+        mean = np.zeros_like(mean)
+    gram = sums.gram / np.maximum(sums.both, 1) / r - mean @ mean.T / r
+    correlation = gram / np.maximum(np.diag(gram), 1e-12)[:, None]
+    chance = calibration.DEPENDENCE_SIGMAS / np.sqrt(np.maximum(sums.both, 1) * r)
+    off = ~np.eye(len(gram), dtype=bool)
+    if not np.any((np.abs(correlation) > chance) & off & (sums.both > 1)):
+        correlation = np.eye(len(gram))
+    np.fill_diagonal(correlation, 1.0)
+    kurtosis = sums.fourth / sums.count.sum() - 3
+    kurtosis[np.abs(kurtosis) < calibration.KURTOSIS_SIGMAS * np.sqrt(24 / sums.count.sum())] = 0.0
+    ridge = 1e-9 * np.trace(sums.normal) / len(sums.normal) * np.eye(len(sums.normal))
+    return {
+        "position_mean": mean,
+        "position_correlation": correlation,
+        "kurtosis": kurtosis,
+        "linear": np.linalg.solve(sums.normal + ridge, sums.right),
+    }
+
+
+def _residual(examples: Examples, fit: np.ndarray, state: State) -> tuple[float, State]:
+    """Share of the output variance that the linear fit leaves, and the covariance of that rest."""
+    o = examples.out_dim
+    rest, outputs = np.zeros((o, o)), np.zeros((o, o))
+    total, rows = np.zeros(o), 0
+    inverse = state.inverse.T.astype(np.float32)
+    linear = state.linear.astype(np.float32)
+    some = fit[:: max(1, len(fit) // 4096)]
+    for x, y, mask in examples.chunks(_CHUNK, some):
+        z = white_tokens(x, state.mean, inverse)
+        z = z if mask is None else z * mask[..., None]
+        phi = linear_features(z, visible_keys(x.shape[1], mask, bool(state.causal)))
+        real = slice(None) if mask is None else mask.reshape(-1)
+        y = y.reshape(-1, o).astype(np.float64)[real]
+        residual = y - (phi.reshape(-1, phi.shape[2]) @ linear)[real]
+        rest += residual.T @ residual
+        outputs += y.T @ y
+        total += y.sum(axis=0)
+        rows += len(y)
+    variance = max(np.trace(outputs) / rows - np.sum((total / rows) ** 2), np.finfo(float).tiny)
+    covariance = rest / rows
+    state = dataclasses.replace(state, residual_covariance=covariance, output_scale=float(np.sqrt(variance)))
+    return float(np.trace(covariance) / variance), state

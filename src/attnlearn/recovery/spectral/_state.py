@@ -1,0 +1,61 @@
+"""What the phases of the spectral route share: the problem, the state they build up, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.data import Examples
+from attnlearn.solve._split import Split
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Examples, how they are split, and what the caller already knows; the certify side is never read here.
+
+    >>> from attnlearn.data import as_examples
+    >>> Problem(as_examples(np.ones((40, 3, 2)), np.ones((40, 3, 2))), Split.make(40)).causal is None
+    True
+    """
+
+    examples: Examples
+    split: Split
+    causal: bool | None = None
+    num_heads: int | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """What each phase leaves for the next ones; fields are None until their phase has run.
+
+    prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
+    correlations of z, its excess kurtosis, the linear fit of the outputs, the output whitening.
+    moment: singular values, query_basis and value_basis (in white coordinates), floor.
+    count: num_heads. unmix: the layer in the caller's coordinates, and the inferred rank.
+
+    >>> State().num_heads is None
+    True
+    """
+
+    causal: bool | None = None
+    mean: Float[np.ndarray, "d"] | None = None
+    basis: Float[np.ndarray, "d r"] | None = None
+    inverse: Float[np.ndarray, "r d"] | None = None
+    position_mean: Float[np.ndarray, "k r"] | None = None
+    position_correlation: Float[np.ndarray, "k k"] | None = None
+    kurtosis: Float[np.ndarray, "r"] | None = None
+    linear: Float[np.ndarray, "f o"] | None = None
+    residual_covariance: Float[np.ndarray, "o o"] | None = None
+    output_scale: float | None = None
+    singular_values: Float[np.ndarray, "l"] | None = None
+    query_basis: Float[np.ndarray, "l r1 r"] | None = None
+    value_basis: Float[np.ndarray, "l r o"] | None = None
+    floor: float | None = None
+    num_heads: int | None = None
+    theta: Float[np.ndarray, "m d d"] | None = None
+    w: Float[np.ndarray, "m d o"] | None = None
+    query_bias: Float[np.ndarray, "m d"] | None = None
+    output_bias: Float[np.ndarray, "o"] | None = None
+    rank: int | None = None

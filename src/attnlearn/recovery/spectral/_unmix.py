@@ -1,0 +1,130 @@
+"""Unmix: from the span to a layer that refine can start from.
+
+Theory, section 3 (Unmix, Whitening). Several starts of variable projection on the span give each head's Theta_i
+and c_i; the best, judged on *select* examples, is kept. W_i and b then follow by least squares on the attention
+of the found heads, free of the span. Everything is carried back to the caller's coordinates:
+
+    Theta = B^{+T} Theta' B^+,  c = B^{+T} c' - Theta^T mu,  W = B^{+T} W',  b = b' - mu^T S.
+
+The rank of a head is the number of singular values of (Theta_i'; c_i') above the edge of the noise that the
+moment left in it, 2 sqrt(h / pairs) / s; None when it is not clearly below the dimension.
+Cost: a few unmixings and one least squares with m d unknowns per output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.engine import Tools
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._count import best_start, span_models
+from attnlearn.recovery.spectral._rows import RowSource, output_whitening
+from attnlearn.recovery.spectral._state import Problem, State
+
+
+def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
+    """The start for refine: theta, w, query_bias, output_bias in the caller's coordinates, and the rank."""
+    heads = state.num_heads
+    rng = tools.rng(f"unmix {heads}")
+    model, other = span_models(problem, state, heads, rng)
+    a, fit, shares, steps = best_start(model, heads, rng)
+    scores = np.tensordot(a, state.query_basis[:heads], axes=1)
+    theta, query_bias = scores[:, :-1], scores[:, -1]
+    w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)
+    rank, spectrum, edge = infer_rank(state, a, scores)
+    state = dataclasses.replace(state, rank=rank, **from_white(state, theta, query_bias, w, bias))
+    evidence = {
+        "residual_shares": shares,
+        "steps": steps,
+        "select_residual": other.judge(a, fit.mixing),
+        "free_residual": share,
+        "score_std": np.linalg.norm(scores, axis=(1, 2)).tolist(),
+        "rank": rank,
+        "head_spectra": spectrum.tolist(),
+        "rank_edge": edge.tolist(),
+    }
+    return state, evidence
+
+
+def regress_outputs(
+    problem: Problem,
+    state: State,
+    theta: Float[np.ndarray, "m r r"],
+    query_bias: Float[np.ndarray, "m r"],
+    rng: np.random.Generator,
+) -> tuple[Float[np.ndarray, "m r o"], Float[np.ndarray, "o"], float]:
+    """W and b by least squares on the attention of given heads, in white coordinates, and the residual share."""
+    m, r, _ = theta.shape
+    k, o = problem.examples.tokens, problem.examples.out_dim
+    features = m * r + 1
+    wanted = int(np.ceil(calibration.REGRESS_ROWS * features / k))
+    chosen = np.sort(rng.permutation(problem.split.fit)[: max(wanted, 64)])
+    source = RowSource(problem, state, chosen)
+    normal, right, size = np.zeros((features, features)), np.zeros((features, o)), 0.0
+    stacked = np.swapaxes(theta, 0, 1).reshape(r, m * r).astype(np.float32)
+    shift = query_bias.reshape(1, m * r).astype(np.float32)
+    for z, y, visible, real in source.outputs():
+        n = len(z)
+        queries = (z.reshape(n * k, r) @ stacked + shift).reshape(n, k * m, r)
+        scores = (queries @ np.swapaxes(z, 1, 2)).reshape(n, k, m, k)
+        if visible is not None:
+            scores = np.where(visible[:, :, None, :], scores, -np.inf)
+        top = scores.max(axis=3, keepdims=True)
+        weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
+        weights /= np.maximum(weights.sum(axis=3, keepdims=True), np.finfo(np.float32).tiny)
+        mixed = (weights.reshape(n, k * m, k) @ z).reshape(n * k, m * r)
+        phi = np.concatenate([mixed, np.ones((n * k, 1), np.float32)], axis=1)[real]
+        y = y.reshape(n * k, o)[real]
+        normal += phi.T @ phi
+        right += phi.T @ y
+        size += float(np.sum((y - y.mean(axis=0)) ** 2, dtype=np.float64))
+    ridge = calibration.SOLVE_RIDGE * np.trace(normal) / features * np.eye(features)
+    solution = np.linalg.solve(normal + ridge, right)
+    rest = float(np.trace(state.residual_covariance) / state.output_scale**2)
+    explained = np.sum(solution * right) - right[-1] @ right[-1] / max(normal[-1, -1], 1.0)
+    share = max(0.0, 1 - explained / max(size, np.finfo(float).tiny)) / max(rest, np.finfo(float).tiny)
+    return solution[:-1].reshape(m, r, o), solution[-1], float(share)
+
+
+def from_white(
+    state: State, theta: np.ndarray, query_bias: np.ndarray, w: np.ndarray, bias: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The layer in the caller's coordinates."""
+    inverse, mean = state.inverse, state.mean
+    theta = inverse.T @ theta @ inverse
+    w = inverse.T @ w
+    return {
+        "theta": theta,
+        "w": w,
+        "query_bias": query_bias @ inverse - np.einsum("mde,d->me", theta, mean),
+        "output_bias": bias - mean @ w.sum(axis=0),
+    }
+
+
+def to_white(
+    state: State, theta: np.ndarray, query_bias: np.ndarray, w: np.ndarray, bias: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The layer as a function of white tokens: the inverse of `from_white` on the support."""
+    basis, mean = state.basis, state.mean
+    shifted = query_bias + np.einsum("mde,d->me", theta, mean)
+    return basis.T @ theta @ basis, shifted @ basis, basis.T @ w, bias + mean @ w.sum(axis=0)
+
+
+def infer_rank(
+    state: State, a: Float[np.ndarray, "m l"], scores: Float[np.ndarray, "m u r"]
+) -> tuple[int | None, Float[np.ndarray, "m r"], Float[np.ndarray, "m"]]:
+    """The largest rank of the heads, each head's singular values and the noise edge under them."""
+    m, _, r = scores.shape
+    spectrum = np.linalg.svd(scores, compute_uv=False)
+    whitening = output_whitening(state.residual_covariance)[0]
+    total = np.trace(whitening @ state.residual_covariance @ whitening)
+    # floor = sqrt(h/pairs) (sqrt(total) + sqrt(r)): a left vector carries N v / s, whose norm as an r x r matrix
+    # is sqrt(h/pairs) times 2 sqrt(r) / sqrt(r).
+    unit = 2 * state.floor / (np.sqrt(total) + np.sqrt(r))
+    edge = np.sqrt(np.sum((a * unit / state.singular_values[:m]) ** 2, axis=1))
+    ranks = np.sum(spectrum > calibration.RANK_EDGE * edge[:, None], axis=1)
+    rank = int(ranks.max())
+    return (rank if rank <= r // 2 else None), spectrum, edge
