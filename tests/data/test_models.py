@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from attnlearn.data import Boolean, DataModel, Gaussian, TokenizedMixture
 
@@ -58,6 +59,14 @@ def test_more_examples_extend_fewer(make, seed):
 def test_a_worker_sees_the_same_bytes(make, seed):
     model = make(50, 40, np.float64)
     assert same(pickle.loads(pickle.dumps(model)).sample(70, seed), model.sample(70, seed))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_blas_threads_does_not_matter(make, seed, threads):
+    model = make(16, 64, np.float64)
+    whole = model.sample(200, seed)
+    with threadpool_limits(threads):
+        assert same(model.sample(200, seed), whole)
 
 
 def test_seeds_and_blocks_differ(make, seed):

@@ -44,7 +44,9 @@ class Gaussian(BlockModel):
     def _draw(self, rng: np.random.Generator, num: int) -> tuple[np.ndarray, ...]:
         x = rng.standard_normal((num, self.tokens, self.dim))
         if self._root is not None:
-            x = (x.reshape(-1, self.dim) @ self._root).reshape(x.shape)
+            # One product per sequence is too small for BLAS to wake its threads; with all cores busy one large
+            # product waited for them (8 x 32 tokens: 2 against 84 million values a second).
+            x = x @ self._root
         if self._shift is not None:
             x += self._shift
         return (x,)
