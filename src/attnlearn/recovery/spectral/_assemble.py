@@ -9,9 +9,31 @@ Then the shared refine (to machine precision) and certify follow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._unmix import unmix
 
-PHASES = (("prepare", prepare), ("moment", moment), ("count", count), ("unmix", unmix))
+
+@dataclass(frozen=True)
+class SpectralConfig:
+    """Choices of the spectral route. `num_examples` are drawn when the data come from a model and an oracle.
+
+    >>> SpectralConfig().num_examples
+    20000
+    """
+
+    num_examples: int = 20_000
+
+
+def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any]]]:
+    """The phases before refine, as (name, function).
+
+    >>> [name for name, _ in spectral_phases(SpectralConfig())]
+    ['prepare', 'moment', 'count', 'unmix']
+    """
+    return [("prepare", prepare), ("moment", moment), ("count", count), ("unmix", unmix)]
