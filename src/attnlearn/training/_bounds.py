@@ -1,0 +1,133 @@
+"""The bounds of the theory, one small pure function each; docs/guarantees.md proves them.
+
+R bounds the token norms, M bounds max_h ‖U_h‖_F, `rows` is the number of read-out rows (T, or 1 for the
+one-token read-out). The functions use operators only, so they work on floats, NumPy and traced JAX values.
+Cost: none. What can fail: nothing; a bound may be infinite or larger than anything measured, never smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from attnlearn.training._calibration import (
+    GENERALIZATION_FACTOR,
+    HEADS_FACTOR,
+    RADIUS_FACTOR,
+    THIRD_MOMENT,
+)
+
+
+def beta1(rows: int, radius: Any, norm: Any) -> Any:
+    """‖grad Phi‖ <= beta1 = sqrt(T) R sqrt(1 + R^4 M^2).
+
+    >>> beta1(4, 1.0, 0.0)
+    2.0
+    """
+    return rows**0.5 * radius * (1 + radius**4 * norm**2) ** 0.5
+
+
+def beta2(rows: int, radius: Any, norm: Any) -> Any:
+    """‖Hess Phi‖ <= beta2 / sqrt(H), beta2 = (e + sqrt(e^2 + 4 a^2)) / 2, a = sqrt(T) R^3, e = 0.7698 sqrt(T) R^5 M.
+
+    >>> beta2(4, 1.0, 0.0)
+    2.0
+    """
+    a = rows**0.5 * radius**3
+    e = THIRD_MOMENT * rows**0.5 * radius**5 * norm
+    return (e + (e**2 + 4 * a**2) ** 0.5) / 2
+
+
+def smoothness(beta1: Any, beta2: Any, num_heads: int) -> Any:
+    """lambda_max(Hess L) <= rho = beta1^2 / 4 + beta2 / sqrt(H).
+
+    >>> smoothness(2.0, 2.0, 4)
+    2.0
+    """
+    return beta1**2 / 4 + beta2 / num_heads**0.5
+
+
+def norm_in_ball(comparator_norm: float, distance: float) -> float:
+    """M* = max_h ‖U*_h‖ + sqrt(13/3) D: bounds max_h ‖U_h‖ on every iterate of the training theorem.
+
+    >>> round(norm_in_ball(1.0, 3**0.5), 3)
+    4.606
+    """
+    return comparator_norm + RADIUS_FACTOR * distance
+
+
+def heads_needed(beta2: float, distance: float) -> float:
+    """H >= ((169/24) beta2 D^2)^2.
+
+    >>> heads_needed(24 / 169, 2.0)
+    16.0
+    """
+    return (HEADS_FACTOR * beta2 * distance**2) ** 2
+
+
+def step_limit(rho: float, distance: float, num_steps: int, loss_star: float, loss_start: float) -> float:
+    """eta <= min(1 / rho, D^2 / (K L*), D^2 / L_0).
+
+    >>> step_limit(2.0, 1.0, 10, 0.01, 0.7)
+    0.5
+    """
+    limits = [1 / rho, distance**2 / loss_start]
+    if loss_star > 0:
+        limits.append(distance**2 / (num_steps * loss_star))
+    return min(limits)
+
+
+def mean_loss_bound(distance: float, loss_star: float, step: float, num_steps: int) -> float:
+    """mean_{k=1..K} L_k <= 2 L* + 5 D^2 / (4 eta K), the training theorem's conclusion.
+
+    >>> mean_loss_bound(2.0, 0.25, 0.5, 10)
+    1.5
+    """
+    return 2 * loss_star + 5 * distance**2 / (4 * step * num_steps)
+
+
+def run_bound(
+    distance: float,
+    distance_end: float,
+    loss_star: float,
+    loss_start: float,
+    loss_end: float,
+    step: float,
+    num_steps: int,
+    violations: float,
+) -> float:
+    """mean_{1..K} L_k <= 2 L* + 3 (D^2 - D_K^2)/(4 eta K) + (L_0 - L_K)/(2K) + (3/(2K)) sum (e_k + f_k).
+
+    >>> run_bound(2.0, 1.0, 0.1, 0.7, 0.1, 0.5, 100, 0.0)
+    0.248
+    """
+    travel = 3 * (distance**2 - distance_end**2) / (4 * step * num_steps)
+    bound = 2 * loss_star + travel + (loss_start - loss_end) / (2 * num_steps)
+    return bound + 3 * violations / (2 * num_steps)
+
+
+def realizability_radius(value_bound: float, margin: float, loss: float, allowance: float) -> float:
+    """radius = (B_Phi + s + log(1/eps)) / gamma: theta_0 + radius v has L* <= eps if (beta2/sqrt H) radius^2 <= 2 s.
+
+    >>> realizability_radius(0.5, 0.5, math.exp(-1), 0.5)
+    4.0
+    """
+    return (value_bound + allowance + math.log(1 / loss)) / margin
+
+
+def expansion_constant(ratio: float) -> float:
+    """C <= exp(8.5 / (c - 13/6)) for sqrt(H) = c beta2 D^2; infinite for c <= 13/6.
+
+    >>> round(expansion_constant(26 / 3), 1)
+    3.7
+    """
+    return math.exp(GENERALIZATION_FACTOR / (ratio - 13 / 6)) if ratio > 13 / 6 else math.inf
+
+
+def generalization_bound(beta1: float, distance: float, num_examples: int, constant: float) -> float:
+    """E[test - train] <= 8.5 C beta1^2 D^2 / n.
+
+    >>> generalization_bound(2.0, 1.0, 34, 1.0)
+    1.0
+    """
+    return GENERALIZATION_FACTOR * constant * beta1**2 * distance**2 / num_examples

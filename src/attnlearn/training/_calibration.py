@@ -1,0 +1,88 @@
+"""Every constant of this package, with the derivation or the measurement that set it."""
+
+from __future__ import annotations
+
+import math
+
+CHUNK_ELEMENTS = 500_000
+"""Floats in the largest temporary of one chunk (queries times heads, c T H d). Measured on 2 cores, CPU time a
+step at (n,T,d,H) = (500,10,50,64): 60 ms at 0.3e6 and 0.6e6, 67 ms at 1.6e6, 70 ms at 3.2e6; larger chunks
+leave the cache, smaller ones pay per call."""
+
+SEGMENT_STEPS = 100
+"""Steps in one call of the compiled loop. Progress, checkpoints and interrupts happen between calls; a call
+costs about 0.1 ms, which is nothing beside 100 steps even at n = 10."""
+
+THIRD_MOMENT = 4 / (3 * math.sqrt(3))
+"""Largest third central moment of a variable in [-1, 1]: 8 p (1-p) (1-2p) at its maximum over p, 0.7698."""
+
+RADIUS_FACTOR = math.sqrt(13 / 3)
+"""Iterates stay within this many D of the comparator (training theorem)."""
+
+HEADS_FACTOR = 169 / 24
+"""sqrt(H) >= HEADS_FACTOR beta2 D^2 makes (beta2 / sqrt H) (13/3) D^2 <= 8/13, which makes the curvature term
+of the quasi-convexity inequality at most max(L_k, L*) / 3."""
+
+CURVATURE_ALLOWANCE = 12 / 169
+"""s in the realizability radius: under the heads condition (beta2 / sqrt H) D^2 <= 24/169 = 2 s."""
+
+GENERALIZATION_FACTOR = 8.5
+"""2 * 17/4: eta sum L_k <= (17/4) D^2, and the stability bound has a factor 2."""
+
+RADII = 33
+"""Radii tried for the comparator theta_0 + radius v, spaced evenly in logarithm; the best of 33 is within 2 %
+of the best of 1000 on the mixture."""
+
+RADIUS_RANGE = (1e-2, 1e3)
+"""The radii tried, in units of 1 / margin."""
+
+TANGENT_EXAMPLES = 1000
+"""Examples of which the tangent kernel is formed at most; of larger sets a random subset sets the direction of
+the comparator, whose loss is still evaluated on all. The hard-margin QP costs n^3."""
+
+MARGIN_RIDGE = 1e-10
+"""Added to the diagonal of the scaled kernel (trace n) so that the QP solver's factorization exists; the
+margin reported is computed from the kernel itself, so it is a valid lower bound for any ridge."""
+
+ROUNDING_UNITS = 64
+"""A descent or quasi-convexity violation below this many rounding units of the terms it is made of is
+rounding: each term is a sum over n examples or over the parameters, whose error stays below 10 units in
+float32 at n = 20,000 (chunked sums); the margin to 64 is for other machines."""
+
+MAX_HALVINGS = 12
+"""How often step="auto" halves its step after a step that did not descend; 4096 times below the first guess."""
+
+DIVERGED = 1e30
+"""Distances of the leave-one-out recursion above this count as infinite (float32 holds up to 3e38)."""
+
+REPLAYS = 8
+"""Leave-one-out runs that are replayed by default."""
+
+ADAM = (0.9, 0.999, 1e-8)
+"""Decay rates and epsilon of Adam, its authors' defaults."""
+
+ADAM_STEP = 1e-2
+"""Adam's step when none is given."""
+
+NORMALIZED_STEP = 0.1
+"""Length of a normalized step when none is given."""
+
+INTERVAL_CONFIDENCE = 0.95
+"""Confidence of the held-out interval (Clopper-Pearson for the error, Hoeffding needs a bound and is not used:
+the loss interval is a t interval and is labelled so)."""
+
+PLAN_TARGETS = (0.5, 0.1, 0.01)
+"""Losses for which a plan predicts the number of steps."""
+
+SWEEP_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Head counts for which a plan shows the prediction."""
+
+THEORY_ROUNDS = 5
+"""Rounds in which step="theory" and the comparator settle on each other; the step changes by less than 1 %
+after the fourth on the mixture."""
+
+CURVE_POINTS = 400
+"""Points of a training curve kept in a result; display data only."""
+
+SWEEP_BLOCK = 256
+"""Runs vmapped together. 1,000 seeds of a small problem: larger blocks leave the cache, smaller ones pay per call."""

@@ -1,0 +1,215 @@
+"""The certificate of a training run, in three tiers that are never mixed.
+
+- *a-priori* (codes A): the premises and the bound of the training theorem at this comparator. Usually wants
+  astronomically many heads; the number is printed.
+- *run-verified* (codes R): descent (i) and quasi-convexity (ii) at every step of this run, and the bound that
+  follows without any other premise. `certified` means this tier, and only it makes a claim.
+- *measured* (codes M): held-out loss and error with intervals.
+- *generalization* (codes G): one draw of the stability bound and the replayed leave-one-out runs. Neither is a
+  statement with confidence about this run, so they are shown beside the tiers and establish nothing.
+
+Violations below rounding (`_calibration.ROUNDING_UNITS`) count as none, and are still added to the bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn._certificate import Certificate, Check, Claim, Status
+from attnlearn.training import _bounds
+from attnlearn.training._calibration import DIVERGED, INTERVAL_CONFIDENCE, ROUNDING_UNITS
+from attnlearn.training._problem import Problem
+
+
+class RunEvidence(NamedTuple):
+    """A run's trace in float64: entries 0..K, the last at theta_K; comparator, distances, step."""
+
+    loss: np.ndarray
+    gradient_sq: np.ndarray
+    inner: np.ndarray
+    norm: np.ndarray
+    step: float
+    loss_star: float
+    distance: float
+    distance_end: float
+    comparator_norm: float
+
+
+class RunVerdict(NamedTuple):
+    """Violations of (i) and (ii) per step, which of them exceed rounding, and the bound."""
+
+    descent: np.ndarray
+    convexity: np.ndarray
+    real: int
+    bound: float
+    mean: float
+
+
+def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
+    """Check (i) and (ii) at every step and evaluate the run-verified bound."""
+    loss, gain = run.loss, run.step * run.gradient_sq[:-1] / 2
+    descent = np.maximum(loss[1:] - loss[:-1] + gain, 0)
+    largest = np.maximum(loss[:-1], run.loss_star)
+    convexity = np.maximum(loss[:-1] - run.loss_star - run.inner[:-1] - largest / 3, 0)
+    gradient = np.sqrt(run.gradient_sq[:-1])
+    reach = run.distance + run.step * np.cumsum(gradient)
+    unit = ROUNDING_UNITS * eps
+    real = int(np.sum(descent > unit * (loss[:-1] + gain)))
+    real += int(np.sum(convexity > unit * (largest + gradient * reach)))
+    num = len(loss) - 1
+    bound = _bounds.run_bound(
+        run.distance,
+        run.distance_end,
+        run.loss_star,
+        loss[0],
+        loss[-1],
+        run.step,
+        num,
+        float(descent.sum() + convexity.sum()),
+    )
+    return RunVerdict(descent, convexity, real, bound, float(loss[1:].mean()))
+
+
+def bounds_along(run: RunEvidence, verdict: RunVerdict) -> np.ndarray:
+    """The run-verified bound after 1, 2, ..., K steps, from the recorded inner products."""
+    count = np.arange(1, len(run.loss))
+    moved = np.cumsum(2 * run.step * run.inner[:-1] - run.step**2 * run.gradient_sq[:-1])
+    violations = np.cumsum(verdict.descent + verdict.convexity)
+    travel = 3 * moved / (4 * run.step * count)
+    return 2 * run.loss_star + travel + (run.loss[0] - run.loss[1:]) / (2 * count) + 1.5 * violations / count
+
+
+def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], dict[str, Any]]:
+    """The run-verified tier: one claim, its checks, its figures."""
+    num = len(run.loss) - 1
+    text = f"mean training loss over steps 1..{num}"
+    if problem.optimizer != "gd":
+        why = "the run-verified tier is about gradient descent with a constant step"
+        checks = [Check(code, Status.NOT_APPLICABLE, text=why) for code in ("R.violations", "R.bound")]
+        return Claim("R", f"{text}: not claimed ({why})", established=False), checks, {}
+    verdict = verify_run(run, float(np.finfo(problem.dtype).eps))
+    checks = [
+        Check.compare(
+            "R.violations", verdict.real, 0, unit="steps", text="violations of descent or quasi-convexity"
+        ),
+        Check.compare("R.bound", verdict.mean, verdict.bound, unit="loss", text=f"{text} against its bound"),
+    ]
+    established = all(check.status is Status.HOLDS for check in checks)
+    figures = {
+        "bound": verdict.bound,
+        "measured": verdict.mean,
+        "ratio": verdict.bound / verdict.mean,
+        "violations": verdict.real,
+        "violation_sum": float(verdict.descent.sum() + verdict.convexity.sum()),
+        "loss_star": run.loss_star,
+        "distance": run.distance,
+        "distance_end": run.distance_end,
+        "step": run.step,
+    }
+    claim = Claim("R", f"{text} <= {verdict.bound:.4g} (measured {verdict.mean:.4g})", established, figures)
+    return claim, checks, figures
+
+
+def a_priori_checks(
+    problem: Problem, run: RunEvidence, margin: float, head: float, value: float
+) -> tuple[list[Check], dict[str, Any]]:
+    """The a-priori tier: P1-P3 as numbers, and the premises and bounds of both theorems."""
+    tokens, radius, heads = problem.x.shape[1], problem.radius, problem.num_heads
+    num = len(run.loss) - 1
+    norm = _bounds.norm_in_ball(run.comparator_norm, run.distance)
+    beta1, beta2 = (f(tokens, radius, norm) for f in (problem.model.beta1, problem.model.beta2))
+    rho = _bounds.smoothness(beta1, beta2, heads)
+    needed = _bounds.heads_needed(beta2, run.distance)
+    limit = _bounds.step_limit(rho, run.distance, num, run.loss_star, run.loss[0])
+    constant = _bounds.expansion_constant(heads**0.5 / (beta2 * run.distance**2))
+    figures = {
+        "B2": head,
+        "B_Phi": value,
+        "gamma": margin,
+        "R": radius,
+        "beta1": beta1,
+        "beta2": beta2,
+        "rho": rho,
+        "heads_needed": needed,
+        "step_limit": limit,
+        "bound": _bounds.mean_loss_bound(run.distance, run.loss_star, run.step, num),
+        "measured": float(run.loss[1:].mean()),
+        "generalization_bound": _bounds.generalization_bound(beta1, run.distance, len(problem.x), constant),
+    }
+    figures["ratio"] = figures["bound"] / figures["measured"]
+    checks = [
+        Check("A.P1", Status.HOLDS, head, text="largest head norm at the start, B2"),
+        Check("A.P2", Status.HOLDS, value, text="largest |Phi| at the start, B_Phi"),
+        Check.compare("A.P3", margin, 0.0, text="tangent margin gamma", at_most=False),
+        Check.compare("A.heads", heads, needed, unit="heads", text="number of heads", at_most=False),
+        Check.compare("A.step", run.step, limit, text="step"),
+        Check(
+            "A.bound", Status.NOT_RUN, figures["bound"], text="bound on the mean loss if every premise held"
+        ),
+    ]
+    if problem.optimizer != "gd":
+        why = "the theorem is about gradient descent with a constant step"
+        checks[4] = Check("A.step", Status.NOT_APPLICABLE, text=why)
+    if all(check.status is Status.HOLDS for check in checks[2:5]):
+        text = "mean training loss against the a-priori bound"
+        checks[5] = Check.compare("A.bound", figures["measured"], figures["bound"], unit="loss", text=text)
+    return checks, figures
+
+
+def measured_checks(margins: np.ndarray | None, train_loss: float) -> tuple[list[Check], dict[str, Any]]:
+    """The measured tier: held-out loss (t interval) and error (Clopper-Pearson)."""
+    if margins is None:
+        return [Check("M.test", Status.NOT_RUN, text="no held-out examples were given (test=)")], {}
+    from scipy import stats
+
+    losses = np.logaddexp(0, -np.asarray(margins, np.float64))
+    wrong = int(np.sum(margins <= 0))
+    interval = stats.binomtest(wrong, len(losses)).proportion_ci(INTERVAL_CONFIDENCE, method="exact")
+    half = np.inf
+    if len(losses) > 1:
+        quantile = stats.t.ppf((1 + INTERVAL_CONFIDENCE) / 2, len(losses) - 1)
+        half = float(quantile * losses.std(ddof=1) / np.sqrt(len(losses)))
+    figures = {
+        "examples": len(losses),
+        "loss": float(losses.mean()),
+        "loss_interval": [float(losses.mean()) - half, float(losses.mean()) + half],
+        "error": wrong / len(losses),
+        "error_interval": [float(interval.low), float(interval.high)],
+        "gap": float(losses.mean()) - train_loss,
+        "confidence": INTERVAL_CONFIDENCE,
+    }
+    return [Check("M.test", Status.HOLDS, figures["loss"], unit="loss", text="held-out loss")], figures
+
+
+def generalization_checks(
+    problem: Problem, norm: float, distances: np.ndarray | None, replay: dict[str, Any], gap: float | None
+) -> tuple[list[Check], dict[str, Any]]:
+    """One draw of the stability bound, and what replayed leave-one-out runs measure of it."""
+    figures: dict[str, Any] = dict(replay)
+    checks = []
+    if distances is None:
+        why = "the recursion is for gradient descent, and can be switched off"
+        checks.append(Check("G.draw", Status.NOT_RUN, text=why))
+    else:
+        mean = float(distances.mean())
+        finite = float(distances.max()) < DIVERGED
+        beta1 = problem.model.beta1(problem.x.shape[1], problem.radius, norm + float(distances.max()))
+        draw = float(2 * beta1 * mean) if finite else np.inf
+        figures.update(draw=draw, mean_distance_bound=mean if finite else np.inf)
+        text = "one draw of the stability bound on test minus train (not a statement with confidence)"
+        checks.append(Check("G.draw", Status.NOT_APPLICABLE, draw, unit="loss", text=text))
+        measured = gap if gap is not None else replay.get("leave_one_out_gap")
+        if measured is not None and finite and measured > 0:
+            figures["ratio"] = draw / measured
+    known = problem.config.radius is not None
+    text = "R bounds every token of the distribution" + ("" if known else ": only this sample's is known")
+    status = Status.HOLDS if known else Status.NOT_RUN
+    checks.append(Check("G.radius", status, problem.radius, text=text))
+    return checks, figures
+
+
+def assemble(claim: Claim, *groups: list[Check]) -> Certificate:
+    """One claim (run-verified), the checks of all tiers."""
+    return Certificate((claim,), tuple(check for group in groups for check in group))

@@ -1,0 +1,86 @@
+"""Logistic loss and gradient over all examples, one chunk at a time.
+
+    L = sum_j weight_j log(1 + exp(-y_j Phi_j)),   weight_j = 1/n unless told otherwise
+
+The gradient is the model's backward pass with the coefficients weight_j y_j l'_j. Memory: one chunk's
+temporaries and one gradient, whatever n is. A last chunk that is not full is padded with examples of weight 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.training._calibration import CHUNK_ELEMENTS
+from attnlearn.training._model import Array, Model, Weights
+
+
+class Chunks(NamedTuple):
+    """Examples cut into equal chunks: x (b, c, k, d), labels and weights (b, c)."""
+
+    x: Any
+    y: Any
+    weight: Any
+
+
+class Evaluation(NamedTuple):
+    """Loss, its gradient, and the margins y Phi of all chunks (b, c)."""
+
+    loss: Any
+    gradient: Weights
+    margins: Any
+
+
+def chunk_size(num: int, tokens: int, dim: int, num_heads: int) -> int:
+    """Examples in a chunk: the largest temporary stays below CHUNK_ELEMENTS, chunks are about equal.
+
+    >>> chunk_size(500, 10, 50, 64), chunk_size(100, 10, 50, 8)
+    (15, 100)
+    """
+    most = max(1, min(num, CHUNK_ELEMENTS // (tokens * num_heads * dim)))
+    return -(-num // -(-num // most))
+
+
+def cut(
+    x: Float[np.ndarray, "n k d"],
+    y: Float[np.ndarray, "n"],
+    num_heads: int,
+    weight: Float[np.ndarray, "n"] | None = None,
+) -> Chunks:
+    """The examples as chunks, padded to a whole number of them."""
+    num, tokens, dim = x.shape
+    size = chunk_size(num, tokens, dim, num_heads)
+    weight = np.full(num, 1 / num, x.dtype) if weight is None else weight
+    missing = -num % size
+    if missing:
+        x = np.concatenate([x, np.zeros((missing, tokens, dim), x.dtype)])
+        y = np.concatenate([y, np.ones(missing, y.dtype)])
+        weight = np.concatenate([weight, np.zeros(missing, weight.dtype)])
+    shape = (len(x) // size, size)
+    return Chunks(x.reshape(*shape, tokens, dim), y.reshape(shape), weight.reshape(shape))
+
+
+def evaluate(model: Model, weights: Weights, scales: Array, chunks: Chunks) -> Evaluation:
+    """Loss, gradient and margins at `weights`; pure JAX, to be traced inside a compiled function."""
+    packed = model.pack(weights, scales)
+
+    def one(total, chunk):
+        phi, saved = model.forward(packed, chunk.x)
+        margins = chunk.y * phi
+        loss = jnp.sum(chunk.weight * jax.nn.softplus(-margins))
+        gradient = model.backward(saved, chunk.x, -chunk.weight * chunk.y * jax.nn.sigmoid(-margins))
+        return jax.tree.map(jnp.add, total, (loss, gradient)), margins
+
+    zeros = (jnp.zeros((), scales.dtype), jax.tree.map(jnp.zeros_like, packed))
+    (loss, gradient), margins = jax.lax.scan(one, zeros, chunks)
+    return Evaluation(loss, model.unpack(gradient, scales), margins)
+
+
+def values(model: Model, weights: Weights, scales: Array, x: Float[Array, "b c k d"]) -> Float[Array, "b c"]:
+    """Phi of every example."""
+    packed = model.pack(weights, scales)
+    return jax.lax.map(lambda chunk: model.forward(packed, chunk)[0], x)

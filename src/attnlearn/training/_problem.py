@@ -1,0 +1,153 @@
+"""What a training run is given, checked once: tokens, labels, settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._errors import require
+from attnlearn._precision import require_finite, to_numpy
+from attnlearn._types import ArrayLike
+from attnlearn.training._calibration import ADAM_STEP, NORMALIZED_STEP, REPLAYS
+from attnlearn.training._descent import OPTIMIZERS
+from attnlearn.training._initialize import INITIALIZATIONS
+from attnlearn.training._model import AttentionModel, Model
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings that few runs change.
+
+    `init_scale` multiplies the start; `replays` leave-one-out runs are replayed; `recursion` runs the
+    leave-one-out recursion; `radius` is a bound on the *distribution's* token norms, if one is known (the
+    sample's largest norm is used otherwise, and the premise is then reported as not established).
+
+    >>> TrainConfig(replays=0).replays
+    0
+    """
+
+    init_scale: float = 1.0
+    replays: int = REPLAYS
+    recursion: bool = True
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.init_scale > 0, "init_scale", "must be > 0", self.init_scale)
+        require(
+            isinstance(self.replays, int) and self.replays >= 0,
+            "replays",
+            "must be an integer >= 0",
+            self.replays,
+        )
+        require(self.radius is None or self.radius > 0, "radius", "must be > 0", self.radius)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One training problem; built by `make_problem`."""
+
+    x: Float[np.ndarray, "n k d"]
+    y: Float[np.ndarray, "n"]
+    num_heads: int
+    init: str = "first-step"
+    optimizer: str = "gd"
+    step: Any = "auto"
+    max_steps: int = 1000
+    model: Model = field(default_factory=AttentionModel)
+    config: TrainConfig = field(default_factory=TrainConfig)
+    test: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype everything is computed in."""
+        return self.x.dtype
+
+    @property
+    def rows(self) -> int:
+        """Read-out rows, the T of the bounds."""
+        return self.model.positions(self.x.shape[1])
+
+    @property
+    def radius(self) -> float:
+        """R: the known bound on token norms, or the sample's largest."""
+        return self.config.radius or token_radius(self.x)
+
+    @property
+    def first_step(self) -> Any:
+        """The step as given, or the default of optimizers whose step no theory sets."""
+        if self.step == "auto" and self.optimizer in ("adam", "normalized"):
+            return ADAM_STEP if self.optimizer == "adam" else NORMALIZED_STEP
+        return self.step
+
+
+def token_radius(x: Float[np.ndarray, "n k d"]) -> float:
+    """The largest token norm.
+
+    >>> token_radius(np.ones((2, 3, 4)))
+    2.0
+    """
+    return float(np.sqrt(np.einsum("nkd,nkd->nk", x, x).max()))
+
+
+def check_examples(x: ArrayLike, y: ArrayLike, name: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """Tokens (n, k, d) and labels ±1 (n,) in one dtype, or one clear line why not.
+
+    >>> check_examples(np.ones((2, 3, 4)), [1, 2])
+    Traceback (most recent call last):
+    ValueError: y: must hold the labels -1 and +1 only, got [1, 2]
+    """
+    x = to_numpy(x, f"{name}x")
+    require(x.ndim == 3, f"{name}x", "must have shape (examples, tokens, dim)", x)
+    require(min(x.shape) >= 1, f"{name}x", "must have no empty axis", x.shape)
+    require_finite(x, f"{name}x")
+    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    require(labels.shape == x.shape[:1], f"{name}y", f"must have shape ({len(x)},) as x has examples", labels)
+    require(labels.dtype.kind in "iuf", f"{name}y", "must be numbers", str(labels.dtype))
+    found = np.unique(labels)
+    require(
+        set(found.tolist()) <= {-1, 1}, f"{name}y", "must hold the labels -1 and +1 only", found[:5].tolist()
+    )
+    return x, labels.astype(x.dtype)
+
+
+def make_problem(x: ArrayLike, y: ArrayLike, *, num_heads: int, test: Any = None, **settings: Any) -> Problem:
+    """Check everything a user can get wrong, then freeze it."""
+    x, y = check_examples(x, y)
+    require(len(np.unique(y)) == 2, "y", "must hold both labels, -1 and +1", np.unique(y).tolist())
+    whole = isinstance(num_heads, (int, np.integer)) and not isinstance(num_heads, bool)
+    require(whole and num_heads >= 1, "num_heads", "must be an integer >= 1", num_heads)
+    if test is not None:
+        require(
+            isinstance(test, tuple) and len(test) == 2, "test", "must be a pair (x, y)", type(test).__name__
+        )
+        test = check_examples(*test, name="test ")
+        same = test[0].shape[1:] == x.shape[1:] and test[0].dtype == x.dtype
+        require(same, "test", f"must have tokens of shape {x.shape[1:]} and dtype {x.dtype} as x", test[0])
+    settings = {key: value for key, value in settings.items() if value is not None}
+    problem = Problem(x, y, int(num_heads), test=test, **settings)
+    require(
+        problem.init in INITIALIZATIONS, "init", f"must be one of {', '.join(INITIALIZATIONS)}", problem.init
+    )
+    require(
+        problem.optimizer in OPTIMIZERS,
+        "optimizer",
+        f"must be one of {', '.join(OPTIMIZERS)}",
+        problem.optimizer,
+    )
+    number = (
+        isinstance(problem.step, (int, float, np.number)) and problem.step > 0 and np.isfinite(problem.step)
+    )
+    require(
+        number or problem.step in ("auto", "theory"),
+        "step",
+        "must be a number > 0, auto or theory",
+        problem.step,
+    )
+    steps = problem.max_steps
+    require(
+        isinstance(steps, (int, np.integer)) and steps >= 1, "max_steps", "must be an integer >= 1", steps
+    )
+    return problem

@@ -1,0 +1,148 @@
+"""Many runs at once: seeds and head counts share one compiled, vectorised loop; blocks go to the engine.
+
+Runs with fewer heads than the largest are padded with heads of scale 0, which stay where they start. A block
+of runs is vmapped over one shared copy of the tokens; blocks are mapped by the engine in order, so the result
+does not depend on the number of workers. Cost: a padded run costs as much as the largest. What can fail: too
+large a step gives NaN losses for that run only.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn._precision import precision
+from attnlearn._types import ArrayLike
+from attnlearn.engine import Engine, blocks
+from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_BLOCK
+from attnlearn.training._compare import tangent
+from attnlearn.training._descent import Rates, Trace, advance_many, start
+from attnlearn.training._initialize import initialize
+from attnlearn.training._loss import Chunks, cut
+from attnlearn.training._model import Model, Weights
+from attnlearn.training._problem import Problem, TrainConfig, make_problem
+from attnlearn.training._trained import TrainedClassifier
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs in the order of `seeds` x `num_heads`: losses (runs, steps), margins, accuracies, classifiers."""
+
+    seeds: tuple[int, ...]
+    num_heads: tuple[int, ...]
+    step: float
+    losses: np.ndarray
+    margins: np.ndarray
+    accuracies: np.ndarray
+    classifiers: tuple[TrainedClassifier, ...]
+
+    def steps_to(self, loss: float) -> np.ndarray:
+        """First step whose loss is at most `loss`, per run; -1 if none."""
+        below = self.losses <= loss
+        return np.where(below.any(axis=1), below.argmax(axis=1), -1)
+
+
+def fit_many(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    num_heads: int | tuple[int, ...],
+    seeds: tuple[int, ...] | range = (0,),
+    init: str = "first-step",
+    optimizer: str = "gd",
+    step: float | str = "auto",
+    max_steps: int = 1000,
+    model: Model | None = None,
+    config: TrainConfig | None = None,
+    engine: Engine | str | int | None = None,
+) -> Sweep:
+    """Train for every seed and head count without certificates; `fit` certifies one run.
+
+    step="auto" takes the smallest of the tangent steps of the first seed's head counts, the same for all runs.
+
+    >>> from attnlearn.data import TokenizedMixture
+    >>> x, y = TokenizedMixture(tokens=3, dim=5).sample(12, seed=0)
+    >>> fit_many(x, y, num_heads=(1, 2), seeds=range(3), max_steps=5).losses.shape
+    (6, 5)
+    """
+    counts = tuple(num_heads) if isinstance(num_heads, (tuple, list)) else (num_heads,)
+    require(len(counts) > 0 and len(seeds) > 0, "seeds", "must not be empty, nor num_heads", (counts, seeds))
+    settings = {"init": init, "optimizer": optimizer, "step": step, "max_steps": max_steps}
+    problems = [
+        make_problem(x, y, num_heads=count, model=model, config=config, **settings) for count in counts
+    ]
+    chosen = _step(problems, int(next(iter(seeds))))
+    runs = [(int(seed), index) for seed in seeds for index in range(len(counts))]
+    pieces = [runs[piece] for piece in blocks(len(runs), SWEEP_BLOCK)]
+    found = Engine.parse(engine).map(partial(_run_block, problems, chosen), pieces)
+    traces = np.concatenate([trace for trace, _ in found], axis=1)
+    names = dict(zip(Trace._fields, traces))
+    return Sweep(
+        tuple(int(seed) for seed in seeds),
+        counts,
+        chosen,
+        names["loss"],
+        names["margin"],
+        names["accuracy"],
+        tuple(classifier for _, classifiers in found for classifier in classifiers),
+    )
+
+
+def _start(problem: Problem, seed: int) -> Weights:
+    rng = np.random.default_rng([seed, zlib.crc32(b"initialize")])  # the start of `fit` with this seed
+    scale = problem.config.init_scale
+    return initialize(problem.model, problem.init, problem.x, problem.y, problem.num_heads, rng, scale)
+
+
+def _step(problems: list[Problem], seed: int) -> float:
+    if problems[0].first_step not in ("auto", "theory"):
+        return float(problems[0].first_step)
+    require(problems[0].step == "auto", "step", "must be a number or auto for many runs", problems[0].step)
+    with precision(problems[0].dtype):
+        found = [tangent(p, _start(p, seed), np.random.default_rng(seed)).eigenvalue for p in problems]
+    return 4 / max(found)
+
+
+def _run_block(problems: list[Problem], step: float, runs: list[tuple[int, int]]) -> tuple[np.ndarray, list]:
+    """The runs of one block: traces (fields, runs, steps) and classifiers."""
+    first = problems[0]
+    most = max(problem.num_heads for problem in problems)
+    starts = [_start(problems[index], seed) for seed, index in runs]
+    with precision(first.dtype):
+        stacked = Weights(*(jnp.asarray(np.stack([_pad(s[k], most) for s in starts])) for k in (0, 1)))
+        heads = np.array([problems[index].num_heads for _, index in runs])
+        scales = np.where(np.arange(most) < heads[:, None], heads[:, None] ** -0.5, 0.0).astype(first.dtype)
+        chunks = cut(first.x, first.y, most * len(runs))
+        weight = np.broadcast_to(chunks.weight, (len(runs), *chunks.weight.shape))
+        chunks = Chunks(jnp.asarray(chunks.x), jnp.asarray(chunks.y), jnp.asarray(weight))
+        states = _states(first, stacked, len(runs))
+        rates = Rates(*(jnp.full((len(runs),), value, first.dtype) for value in (step, first.radius, most)))
+        traces = []
+        for done in range(0, first.max_steps, SEGMENT_STEPS):
+            steps = min(SEGMENT_STEPS, first.max_steps - done)
+            states, trace = advance_many(
+                first.model, first.optimizer, states, chunks, jnp.asarray(scales), rates, jnp.asarray(steps)
+            )
+            traces.append(np.asarray(jnp.stack(trace))[:, :, :steps])
+        u, w = np.asarray(states.weights.u), np.asarray(states.weights.w)
+    tokens = first.x.shape[1]
+    classifiers = [
+        TrainedClassifier(u[run, :count], w[run, :count], first.model, tokens)
+        for run, count in enumerate(heads)
+    ]
+    return np.concatenate(traces, axis=2), classifiers
+
+
+def _states(problem: Problem, stacked: Weights, num: int) -> Any:
+    one = start(problem.optimizer, stacked, jnp.zeros((num,), problem.dtype))
+    return one._replace(count=jnp.zeros((num,), jnp.int32))
+
+
+def _pad(part: np.ndarray, heads: int) -> np.ndarray:
+    return np.concatenate([part, np.zeros((heads - len(part), *part.shape[1:]), part.dtype)])
