@@ -1,0 +1,91 @@
+"""Conditioning and standard errors, against the written-out Jacobian and against simulated fits."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer
+from attnlearn._forward import Parameters, attention_forward
+from attnlearn._precision import precision
+from attnlearn.solve._jacobian import smallest_singular
+from attnlearn.solve._refine import refine
+from attnlearn.solve._uncertainty import standard_errors
+
+
+def covariances(layer: AttentionLayer, x: np.ndarray, rank: int | None) -> list[list[np.ndarray]]:
+    """Blocks of (J^T J)^{-1} for every head's Theta, W and c, on the tangent space of rank-r matrices."""
+    with precision(np.float64):
+        params = tuple(map(jnp.asarray, layer.parameters))
+        run = lambda p: attention_forward(Parameters(*p), x, None, layer.causal).ravel()  # noqa: E731
+        parts = jax.jacobian(run)(params)
+    jacobian = np.concatenate([np.asarray(part).reshape(part.shape[0], -1) for part in parts], axis=1)
+    m, d, size = layer.num_heads, layer.dim, layer.theta.size
+    tangent = np.eye(jacobian.shape[1])
+    if rank is not None:
+        normal = []
+        for head in range(m):
+            u, _, vt = np.linalg.svd(layer.theta[head])
+            for left in u.T[rank:]:
+                for right in vt[rank:]:
+                    direction = np.zeros((m, d, d))
+                    direction[head] = np.outer(left, right)
+                    normal.append(np.append(direction.ravel(), np.zeros(len(tangent) - size)))
+        tangent = np.linalg.svd(np.array(normal))[2][len(normal) :].T
+    reduced = jacobian @ tangent
+    full = tangent @ np.linalg.inv(reduced.T @ reduced) @ tangent.T
+    starts = np.cumsum([0, layer.theta.size, layer.w.size, layer.query_bias.size])
+    blocks = []
+    for start, array in zip(starts, (layer.theta, layer.w, layer.query_bias)):
+        step = array.size // m
+        blocks.append([full[s : s + step, s : s + step] for s in start + step * np.arange(m)])
+    return blocks
+
+
+@pytest.mark.parametrize(("rank", "causal"), [(None, False), (2, True)])
+def test_bounds_hold_and_standard_errors_agree(rng, seed, rank, causal):
+    layer = AttentionLayer.random(2, 5, rank=rank, bias=True, causal=causal, seed=seed)
+    x = rng.standard_normal((60, 5, 5)) * [1, 0.5, 2, 1, 1] + 0.3
+    found = smallest_singular(layer, x, rank=rank)
+    errors = standard_errors(layer, x, 1.0, rank=rank, draws=24)
+    blocks = covariances(layer, x[: found.examples], rank)
+    assert found.examples == errors.examples
+    for name, part in zip(("theta", "w", "query_bias"), blocks):
+        own = getattr(layer, name)
+        norms = np.linalg.norm(own.reshape(len(own), -1), axis=1)
+        worst = np.array([np.sqrt(np.linalg.norm(block, 2)) for block in part]) / norms
+        # Bounds, and no idle ones: within a factor 30 of the worst case.
+        assert (getattr(found, name) >= worst).all()
+        assert (getattr(found, name) <= 30 * worst).all()
+        exact = np.array([np.sqrt(np.trace(block)) for block in part])
+        np.testing.assert_allclose(getattr(errors, name), exact, rtol=0.25)
+    assert found.smallest == 1 / max(found.theta.max(), found.w.max())
+    assert found.unknowns == np.sum([2 * (25 if rank is None else 16), 2 * 5, 2 * 25, 5])
+
+
+def test_too_few_examples_bind_nothing(rng):
+    layer = AttentionLayer.random(3, 6)
+    found = smallest_singular(layer, rng.standard_normal((5, 4, 6)))
+    assert found.equations < found.unknowns
+    assert found.smallest == 0.0
+
+
+def test_equal_heads_are_not_determined(rng):
+    layer = AttentionLayer.random(2, 5)
+    twin = layer.replace(theta=np.repeat(layer.theta[:1], 2, axis=0))
+    x = rng.standard_normal((100, 5, 5))
+    assert smallest_singular(twin, x).smallest < 1e-2 * smallest_singular(layer, x).smallest
+
+
+def test_standard_errors_predict_a_noisy_fit(rng, seed):
+    layer = AttentionLayer.random(2, 6, bias=True, seed=seed)
+    x = rng.standard_normal((400, 5, 6))
+    y = layer(x) + 0.01 * rng.standard_normal((400, 5, 6))
+    found = refine(layer, x, y)
+    errors = standard_errors(layer, x, 0.01, draws=8)
+    shrunk = np.sqrt(errors.examples / 400)
+    for name in ("theta", "w"):
+        off = np.linalg.norm(getattr(found.layer, name) - getattr(layer, name), axis=(1, 2))
+        np.testing.assert_allclose(off, shrunk * getattr(errors, name), rtol=0.5)
