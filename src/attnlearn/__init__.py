@@ -17,6 +17,8 @@ from attnlearn._version import __version__
 if TYPE_CHECKING:
     from attnlearn import convert as convert
     from attnlearn import data as data
+    from attnlearn import hard as hard
+    from attnlearn import oracle as oracle
     from attnlearn._canonical import Support as Support
     from attnlearn._certificate import Certificate as Certificate
     from attnlearn._certificate import Check as Check
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
     from attnlearn.convert._safetensors import load as load
+    from attnlearn.recovery import recover as recover
 
 _EXPORTS = {
     "AttentionLayer": "attnlearn._layer",
@@ -48,11 +51,14 @@ _EXPORTS = {
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
     "distance": "attnlearn._distance",
+    "recover": "attnlearn.recovery",
     "load": "attnlearn.convert._safetensors",
 }
 _MODULES = {
     "convert": "attnlearn.convert",
     "data": "attnlearn.data",
+    "hard": "attnlearn.hard",
+    "oracle": "attnlearn.oracle",
 }
 
 __all__ = ["__version__", *sorted([*_EXPORTS, *_MODULES])]

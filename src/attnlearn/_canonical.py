@@ -32,6 +32,10 @@ class Support(NamedTuple):
         ]
         return keep @ keep.T
 
+    def to_json(self) -> dict[str, int]:
+        """Its size; the arrays themselves are no display data."""
+        return {"dim": self.basis.shape[0], "rank": self.basis.shape[1]}
+
 
 def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
     """See `AttentionLayer.canonical`."""

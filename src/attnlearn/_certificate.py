@@ -172,6 +172,8 @@ def jsonable(value: Any) -> Any:
     >>> jsonable({"a": np.float32(0.5), "b": np.array([1, 2]), "c": float("inf")})
     {'a': 0.5, 'b': [1, 2], 'c': None}
     """
+    if hasattr(value, "to_json"):
+        return jsonable(value.to_json())
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

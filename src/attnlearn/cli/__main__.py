@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 DONE, INTERNAL, USAGE, NOT_CERTIFIED, ORACLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from attnlearn._errors import AttnlearnError, OracleError
     from attnlearn.cli._app import app
 
+    keep_compiled()
     try:
         result = app(
             sys.argv[1:] if argv is None else list(argv),
@@ -50,6 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("ATTNLEARN_DEBUG"):
             raise
         return _complain(f"{type(error).__name__}: {error} (ATTNLEARN_DEBUG=1 shows where)", INTERNAL)
+
+
+def keep_compiled() -> None:
+    """Let JAX keep what it compiles on disk, so that the next run starts at once.
+
+    Only environment variables of this process, and only those the user left alone: a library call never does this.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attnlearn" / "jax"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 
 def _complain(text: str, code: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from attnlearn._version import __version__
-from attnlearn.cli import _convert, _doctor, _inspect, _record, _sample
+from attnlearn.cli import _convert, _doctor, _inspect, _record, _recover, _sample
 
 app = App(
     name="attnlearn",
@@ -17,4 +17,5 @@ app.command(_inspect.inspect)
 app.command(_convert.convert)
 app.command(_sample.sample)
 app.command(_record.record)
+app.command(_recover.recover)
 app.command(_doctor.doctor)

@@ -37,7 +37,7 @@ VERSION = 1
 _MISSING = "absent"
 
 
-class CheckpointError(AttnlearnError):
+class CheckpointError(AttnlearnError, ValueError):
     """The checkpoint belongs to another problem or another process, or is damaged.
 
     >>> issubclass(CheckpointError, AttnlearnError)

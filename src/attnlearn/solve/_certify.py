@@ -18,13 +18,14 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from attnlearn.solve._jacobian import smallest_singular
 
 from attnlearn._canonical import Support, on_support
 from attnlearn._certificate import Certificate, Check, Claim, Status
+from attnlearn._distance import BIAS_FLOOR
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._jacobian import Conditioning, smallest_singular
 
 
 @dataclass(frozen=True)
@@ -246,12 +247,22 @@ def _parameter_claim(
     rank: int | None,
 ) -> tuple[Claim, list[Check], float]:
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
-    sample = Held(tokens, fitted.y, fitted.mask)
-    conditioning = smallest_singular(reduced, sample.x, mask=sample.mask, rank=rank)
+    conditioning = smallest_singular(reduced, tokens, mask=fitted.mask, rank=rank)
     # The error on these examples: at most what C1 saw, and never believed to be below rounding.
-    distance = max(eps, floor) * scale * np.sqrt(sample.num)
-    bound = calibration.PARAMETER_SAFETY * distance / max(conditioning.smallest, np.finfo(float).tiny)
+    distance = calibration.PARAMETER_SAFETY * max(eps, floor) * scale * np.sqrt(conditioning.examples)
+    weights = distance * np.maximum(conditioning.theta, conditioning.w)
+    biases = distance * bias_conditioning(reduced, conditioning)
+    worst = float(weights.max())
+    bound = max(worst, float(biases.max()))
     checks = [
+        Check.compare(
+            "C3.tokens",
+            token_rank(tokens, fitted.mask),
+            reduced.dim,
+            unit="directions",
+            text="directions in which tokens vary",
+            at_most=False,
+        ),
         Check.compare(
             "C3.equations",
             conditioning.equations / max(conditioning.unknowns, 1),
@@ -262,20 +273,39 @@ def _parameter_claim(
         ),
         Check.compare(
             "C3.bound",
-            bound,
+            worst,
             calibration.PARAMETER_ERROR,
             unit="relative error",
-            text="bound on the parameter error of every head",
+            text="bound on the error of every Theta and W",
         ),
     ]
     where = "" if support is None else " (on the span of the tokens)"
     claim = Claim(
         "C3",
-        f"parameter error of every head <= {bound:.3g}{where}",
+        f"every Theta and W is right to {worst:.3g}, every bias to {float(biases.max()):.3g}{where}",
         all(check.status is Status.HOLDS for check in checks),
-        {"bound": float(bound), "smallest_singular": conditioning.smallest},
+        {
+            "bound": bound,
+            "heads": weights.tolist(),
+            "biases": biases.tolist(),
+            "eigenvalue": conditioning.lower,
+        },
     )
-    return claim, checks, float(bound)
+    return claim, checks, worst
+
+
+def bias_conditioning(layer: AttentionLayer, conditioning: Conditioning) -> np.ndarray:
+    """Errors of each head's query bias and of the output bias per unit of output error, in the norms of `distance`."""
+    norms = np.maximum(np.linalg.norm(layer.query_bias, axis=1), BIAS_FLOOR * np.linalg.norm(layer.theta))
+    output_norm = max(np.linalg.norm(layer.output_bias), BIAS_FLOOR * np.linalg.norm(layer.w))
+    return np.append(conditioning.query_bias / norms, conditioning.output_bias / output_norm)
+
+
+def token_rank(x: Tokens, mask: Mask | None) -> int:
+    """Directions in which the tokens vary: eigenvalues of their covariance above rounding."""
+    tokens = (x.reshape(-1, x.shape[2]) if mask is None else x[mask]).astype(np.float64)
+    values = np.linalg.eigvalsh(np.atleast_2d(np.cov(tokens, rowvar=False)))
+    return int(np.sum(values > calibration.TOKEN_RANK[x.dtype.name] * values[-1]))
 
 
 def reduce_to_support(

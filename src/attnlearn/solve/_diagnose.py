@@ -74,8 +74,11 @@ def diagnose(x: Tokens, y: Outputs, mask: Mask | None = None, causal: bool = Fal
         whole = mask.all(axis=1)
         x, y = x[whole], y[whole]
     x, y = (array[: calibration.DIAGNOSE_EXAMPLES].astype(np.float64) for array in (x, y))
-    causes = [_noise(x, y), _normalised(y)]
-    first, second = (_influence(x[half::2], y[half::2]) for half in (0, 1))
+    _, same = np.unique(np.ascontiguousarray(x.reshape(len(x), -1)), axis=0, return_inverse=True)
+    same = same.ravel()
+    causes = [_noise(same, y), _normalised(y)]
+    # Equal inputs go to the same half, or the halves' errors would not be independent.
+    first, second = (_influence(x[same % 2 == half], y[same % 2 == half]) for half in (0, 1))
     if first is not None and second is not None and x.shape[1] >= 3:
         causes += [_residual(first, second, causal)]
         if not causal:
@@ -194,21 +197,19 @@ def _position(first: np.ndarray, second: np.ndarray) -> Cause | None:
     )
 
 
-def _noise(x: np.ndarray, y: np.ndarray) -> Cause | None:
-    flat = np.ascontiguousarray(x.reshape(len(x), -1))
-    _, inverse, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
-    repeated = np.flatnonzero(counts[inverse.ravel()] > 1)
-    if not len(repeated):
+def _noise(same: np.ndarray, y: np.ndarray) -> Cause | None:
+    """`same` numbers the different inputs: examples with equal numbers have equal inputs."""
+    counts = np.bincount(same)
+    repeated = counts[same] > 1
+    if not repeated.any():
         return Cause("noise", 0.0, "no input is repeated, so noise cannot be told from structure")
-    groups: dict[int, list[int]] = {}
-    for index in repeated:
-        groups.setdefault(int(inverse.ravel()[index]), []).append(int(index))
-    spread = np.mean(
-        [np.linalg.norm(y[rows] - y[rows].mean(axis=0)) ** 2 / (len(rows) - 1) for rows in groups.values()]
-    )
+    sums = np.zeros((len(counts), y[0].size))
+    np.add.at(sums, same, y.reshape(len(y), -1))
+    centred = (y.reshape(len(y), -1) - (sums / counts[:, None])[same])[repeated]
+    spread = np.sum(centred**2) / np.sum(counts[counts > 1] - 1)
     relative = float(np.sqrt(spread / max(np.mean(np.sum(y**2, axis=(1, 2))), np.finfo(float).tiny)))
     return Cause(
         "noise",
         float(min(1.0, relative / calibration.NOISE_SPREAD)),
-        f"{len(repeated)} repeated inputs have outputs that differ by a relative {relative:.1e}: dropout or noise",
+        f"{int(repeated.sum())} repeated inputs have outputs that differ by a relative {relative:.1e}: dropout or noise",
     )

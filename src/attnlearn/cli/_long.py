@@ -1,0 +1,83 @@
+"""What long commands share: engine, checkpoint, progress, and how a solution is written and judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from attnlearn.cli._console import Console, Json, Quiet, Seed
+
+if TYPE_CHECKING:
+    from attnlearn._result import Solution
+
+
+@Parameter(name="*")
+@dataclass
+class Long:
+    """Options of every long command."""
+
+    json: Json = None
+    "Write the result as JSON to this file; - is standard output."
+
+    engine: str | None = None
+    "Where to compute: a number of local processes, or dask:ADDRESS of a running cluster."
+
+    checkpoint: Path | None = None
+    "Folder for checkpoints, so that an interrupted run can go on."
+
+    resume: Annotated[bool, Parameter(negative="")] = False
+    "Go on from the checkpoint."
+
+    seed: Seed = 0
+    "Seed of everything random."
+
+    quiet: Quiet = False
+    "Print errors only."
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments that every long library function takes."""
+        import sys
+
+        from attnlearn._errors import require
+
+        require(
+            not self.resume or self.checkpoint is not None,
+            "resume",
+            "needs --checkpoint DIR",
+            self.checkpoint,
+        )
+        shown = "bar" if sys.stderr.isatty() else "plain"
+        return {
+            "engine": self.engine,
+            "checkpoint": self.checkpoint,
+            "resume": self.resume,
+            "seed": self.seed,
+            "progress": "quiet" if self.quiet else shown,
+            "raise_on_failure": False,
+        }
+
+
+def finish(solution: Solution, output: Path | None, options: Long) -> int:
+    """Write the layer and the JSON, print the verdict, and return the exit code."""
+    from attnlearn._result import Outcome
+    from attnlearn.cli.__main__ import DONE, INTERRUPTED, NOT_CERTIFIED, ORACLE
+
+    console = Console(options.json, options.quiet)
+    written = None
+    if output is not None and solution.layer is not None:
+        solution.layer.save(
+            output, provenance={"outcome": solution.outcome.name, "certified": solution.certified}
+        )
+        written = output
+    console.json(solution.to_json(written))
+    console.text(str(solution))
+    if written is not None:
+        console.text(f"wrote    {written}")
+    if solution.outcome is Outcome.INTERRUPTED:
+        return INTERRUPTED
+    if solution.outcome is Outcome.ORACLE_FAILED:
+        return ORACLE
+    return DONE if solution.certified else NOT_CERTIFIED

@@ -1,0 +1,47 @@
+"""`attnlearn recover`: a layer from recorded or sampled examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnlearn.cli._long import Long, finish
+
+
+def recover(
+    data: Path,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    heads: int | None = None,
+    method: str = "spectral",
+    causal: bool | None = None,
+    target: float | None = None,
+    options: Long | None = None,
+) -> int:
+    """Recover every head of a layer from random examples, with a certificate.
+
+    Parameters
+    ----------
+    data
+        A folder of recorded examples (see record and sample), or an .npz file with x and y.
+    output
+        Where to write the recovered layer (safetensors).
+    heads
+        Number of heads, if you know it; otherwise it is found.
+    method
+        spectral (fast) or sculpt (the paper's algorithm).
+    causal
+        Whether the layer is causal; found from the data when left out.
+    target
+        Function error that is enough.
+    """
+    import attnlearn
+
+    options = options or Long()
+    solution = attnlearn.recover(
+        data, num_heads=heads, method=method, causal=causal, target=target, **options.keywords()
+    )
+    return finish(solution, output, options)
