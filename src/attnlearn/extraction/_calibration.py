@@ -1,0 +1,107 @@
+"""Every constant of the extraction, with the derivation or the measurement that set it."""
+
+from __future__ import annotations
+
+# --- measure ---------------------------------------------------------------------------------------------
+SURPLUS_TOKENS = 12
+"""Single tokens beyond the d + 1 that fix S and b. The residual has 12 d_out degrees of freedom: the noise is
+known to 5 % at d_out = 16."""
+AFFINE_NOISE = 100.0
+"""Single tokens are answered affinely by every attention layer. A residual of so many times the noise between
+repeats and the rounding of the answers (and above AFFINE_RELATIVE of the answers) is something else."""
+AFFINE_RELATIVE = 0.05
+"""The coarsest format with a use, bfloat16, leaves 0.4 %."""
+EPSILONS = 4.0
+"""Noise is never believed to be below 4 machine epsilons of the largest answer: what float64 sums of a few
+hundred terms leave."""
+
+# --- probe -----------------------------------------------------------------------------------------------
+SCALE_GRID = (-9, 10)
+"""Exponents of 2 of the token scales that are tried: from 0.002 to 512 times unit variance."""
+SCALE_SEQUENCES = 3
+SCALE_SHARE = 0.2
+"""The scale is where the answers vary with the query by this share of what they do when saturated: Gaussian
+logits of standard deviation 1.1 vary by 0.2 of the square of fully saturated ones."""
+KEEP_SCALES = 4.0
+"""Scale queries above so many times the chosen scale are not fitted: their rounding error is larger."""
+COUNT_POINTS = 12
+"""Query points with which the counting of heads starts; doubled until the rank stops growing."""
+COUNT_POINTS_MOST = 768
+RANK_NOISE = 6.0
+"""A singular value counts above 6 noise (sqrt(rows) + sqrt(columns)), three times the largest one of pure noise
+(Marchenko-Pastur edge, constant 1) even if the noise was measured too small by half."""
+DIFFERENCE_LEAST = 1e-5
+DIFFERENCE_MOST = 0.3
+"""Logit step of the central differences: noise^(1/3) balances the rounding noise/h and the truncation h^2/6,
+kept where both are meaningful."""
+LOGIT_STD = 1.1
+"""Standard deviation of the logits at the chosen scale, see SCALE_SHARE."""
+BASE_SPREAD = (0.2, 1.3)
+"""Base points lie at these fractions of the chosen scale: sigma'(z) must differ between them, and must not
+vanish at all of them."""
+
+# --- separate --------------------------------------------------------------------------------------------
+PENCILS = 60
+"""Random pencils tried; the joint-diagonality of all Jacobians picks the best. The chance that one pencil has
+its eigenvalues closer than 1 % falls like m^2 / 100 and 60 tries cover m = 16."""
+SUM_RULE = 0.02
+"""Relative residual of sum_i v_i = delta S above which a head is constant in x (measured without one: 4e-5 in
+float32, 1e-10 in float64)."""
+ATTEMPTS = 5
+"""Displacements delta tried before giving up; each is independent."""
+CONVERGED = 30.0
+"""A slice is solved when its residual is below so many times the noise (measured: 0.5 to 7 times)."""
+CONVERGED_RELATIVE = 1e-9
+"""... or below this share of its answers: what the linear algebra in float64 leaves when noise is 1e-16."""
+
+# --- logits ----------------------------------------------------------------------------------------------
+DESIGN_LOGIT = 2.0
+"""Standard deviation of the logits at designed points. At |z| = 1 sigma is nearly affine and displacements of
+logits and of values look alike; at |z| = 4 it is nearly constant."""
+DESIGN_SURPLUS = 3
+"""Sequences beyond the m + 2 that equal equations and unknowns. Each halves the noise amplification at first;
+measured 119-425 for m = 8 with 3."""
+DESIGN_TRIES = 60
+"""Random designs of which the best conditioned is used; the best of 60 is within 20 % of the best of 600."""
+DESIGN_REACH = 3.0
+"""Points beyond so many typical norms are penalised: their rounding error grows with them."""
+SLICE_STEPS = 60
+SLICE_DAMPING = 1e-6
+DOUBLED_POINTS = 8
+"""Queries with the second token doubled that decide signs when the sum rule cannot."""
+
+# --- match -----------------------------------------------------------------------------------------------
+DISPLACEMENT = 0.03
+DISPLACEMENT_MOST = 0.4
+"""Length of the displacements eta over that of delta. At 0.03 every slice of d = 8..256, m = 1..16 converged
+from its neighbour, at 0.1 up to 20 % failed (88 % for d = m = 16), at 0.3 half. More only when noise asks."""
+DISPLACED_ERROR = 0.01
+"""Expected relative error of W above which longer displacements are used: well inside refine's basin."""
+DISPLACED_AGAIN = 3
+"""Times that failed slices are asked again with a third of the displacement."""
+
+# --- complete --------------------------------------------------------------------------------------------
+TRIPLE_SHARE = 0.6
+"""Three-token rows need 2 m <= d_out; above this share of d_out the linear solve for the weights is too badly
+conditioned and two-token rows are used."""
+LOGIT_LEAST = 1e-4
+"""Attention weights are clipped here: such a logit only says that the head is saturated, and has little weight."""
+RANK_GAP = 8.0
+RANK_SURPLUS = 3
+"""A head has rank r when the singular values of its known rows fall by 8 after the r-th and at least 3 more
+rows were known. Rows of full-rank random heads never fell by more than 4 with 3 rows left."""
+GROW_ROWS = 4
+
+# --- polish and certify ----------------------------------------------------------------------------------
+EXTRA_TRIPLES = 0.1
+"""Random three-token sequences added to the fit, as a share of the sequences asked so far: they look where the
+designed ones do not."""
+POLISHED = 5.0
+"""The fit explains the answers when its residual is within this factor of the noise."""
+CERTIFY_SEQUENCES = 2000
+CERTIFY_TOKENS = 3
+"""Fresh Gaussian sequences: at delta = 1e-6 they speak of 99.3 % of the inputs."""
+AS_GOOD_AS_NOISE = 3.0
+"""Certify errors within this factor of the oracle's noise: the answer is as good as the noise allows."""
+MISFIT = 0.01
+"""Typical certify error above which the answer does not explain the oracle."""

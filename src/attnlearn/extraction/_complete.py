@@ -1,0 +1,172 @@
+"""Phase 5: the whole Theta_i from exact logits between d + 1 fixed tokens; low rank saves most of the queries.
+
+With every W_i known, a row of any query [t_a, t_b, t_c] is linear in its attention weights,
+
+    F_a - b - t_a S = sum_i sum_{b != a} alpha_i(a, b) (t_b - t_a) W_i,
+
+and logits log alpha_i(a, b)/alpha_i(a, a) = z_i(a, b) = (t_a, 1)^T [Theta_i; c_i^T] (t_b - t_a) follow exactly, for
+all heads at once. A reference token asked with all others gives, in its own rows, its row of the score matrix, and
+in the others' rows one equation for each of theirs. So r + 3 references suffice for heads of rank r: the
+references' rows span the key side, and every other row lies in that span with r unknowns. References are added
+until the singular values of every head's known rows show a gap, or until all tokens are references.
+
+Three tokens carry two references at once. They need 2 m <= d_out; otherwise pairs are sent.
+Cost: (r + 3) d / 2 sequences of three tokens, d^2 / 4 at full rank. What can fail: saturated weights (dropped).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.engine import Tools
+from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._state import Inquiry, Problem, State, counts
+
+
+class ScoreTable:
+    """Logits z_i(a, b) between fixed tokens, averaged over the queries that showed them, with their weights."""
+
+    def __init__(self, tokens: Float[np.ndarray, "t d"], heads: int) -> None:
+        self.tokens = tokens
+        self.sums = np.zeros((heads, len(tokens), len(tokens)))
+        self.trust = np.zeros_like(self.sums)
+
+    def add(self, query: np.ndarray, key: np.ndarray, logit: np.ndarray, trust: np.ndarray) -> None:
+        """Logits (n, heads) between token indices, with the inverse variance of each."""
+        for head in range(len(self.sums)):
+            np.add.at(self.sums[head], (query, key), logit[:, head] * trust[:, head])
+            np.add.at(self.trust[head], (query, key), trust[:, head])
+
+    def row(self, head: int, a: int, span: np.ndarray | None = None) -> Float[np.ndarray, "d"]:
+        """(t_a, 1)^T [Theta; c^T] by weighted least squares, inside `span` (d, r) if given."""
+        known = np.flatnonzero(self.trust[head, a] > 0)
+        weight = np.sqrt(self.trust[head, a, known])
+        logits = self.sums[head, a, known] / self.trust[head, a, known]
+        moves = self.tokens[known] - self.tokens[a]
+        system = moves if span is None else moves @ span
+        weight = weight / weight.max(initial=1e-300)
+        solution, *_ = np.linalg.lstsq(system * weight[:, None], logits * weight, rcond=1e-10)
+        return solution if span is None else span @ solution
+
+
+def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+    """Theta_i and the rank, from as few reference tokens as the rank allows."""
+    inquiry = Inquiry(problem, state)
+    rng = tools.rng("tokens")
+    d, heads = problem.dim, len(state.w)
+    tokens = fixed_tokens(problem, state, rng)
+    triples = problem.config.max_tokens >= 3 and 2 * heads <= calibration.TRIPLE_SHARE * len(state.bias)
+    table = ScoreTable(tokens, heads)
+    references: list[int] = []
+    ranks = None
+    order = list(rng.permutation(d + 1))
+    while ranks is None and len(references) <= d:
+        fresh = order[len(references) : len(references) + calibration.GROW_ROWS]
+        _ask_references(inquiry, table, fresh, references, triples)
+        references += fresh
+        ranks, gaps = row_ranks(table, references)
+    theta, query_bias = assemble(table, references, ranks)
+    rank = None if ranks is None else max(1, max(ranks))
+    evidence = {
+        "references": len(references),
+        "ranks": ranks,
+        "gaps": gaps,
+        "tokens_per_query": 3 if triples else 2,
+        "query_bias_change": float(np.abs(query_bias - state.query_bias).max()),
+        **counts(problem.oracle),
+    }
+    return inquiry.kept(theta=theta, query_bias=query_bias, rank=rank), evidence
+
+
+def fixed_tokens(problem: Problem, state: State, rng: np.random.Generator) -> Float[np.ndarray, "t d"]:
+    """d orthogonal tokens of the chosen scale and one more, so that tokens with a 1 appended are a basis."""
+    d = problem.dim
+    tokens = np.linalg.qr(rng.standard_normal((d, d)))[0] * state.scale * np.sqrt(d)
+    tokens = np.vstack([tokens, -tokens.sum(0) / np.sqrt(d)])
+    return problem.oracle.accepted(tokens[:, None])[:, 0]
+
+
+def _ask_references(
+    inquiry: Inquiry, table: ScoreTable, fresh: list[int], old: list[int], triples: bool
+) -> None:
+    """Show the fresh references together with every token that was not a reference yet."""
+    size = 2 if triples else 1
+    done = list(old)
+    for start in range(0, len(fresh), size):
+        group = fresh[start : start + size]
+        others = [b for b in range(len(table.tokens)) if b not in group and b not in done]
+        index = [[*group, b] for b in others] or [group]
+        if inquiry.state.causal:  # only the last token sees all others: each takes that place once
+            index = [np.roll(entry, shift).tolist() for entry in index for shift in range(len(entry))]
+        if len(index[0]) > 1:
+            read_logits(inquiry, table, np.array(index))
+        done += group
+
+
+def read_logits(inquiry: Inquiry, table: ScoreTable, index: np.ndarray) -> None:
+    """Ask the sequences of tokens named by `index` (n, k) and add the logits of their rows to the table."""
+    state, k = inquiry.state, index.shape[1]
+    x, y = inquiry.ask(table.tokens[index])
+    for row in range(k) if not state.causal else [k - 1]:
+        others = [b for b in range(k) if b != row]
+        moves = x[:, others] - x[:, [row]]
+        images = np.einsum("nbd,mdo->nmbo", moves, state.w).reshape(len(x), -1, len(state.bias))
+        target = y[:, row] - state.bias - x[:, row] @ state.total
+        inverse = np.linalg.pinv(np.swapaxes(images, 1, 2), rcond=1e-10)
+        weights = (inverse @ target[..., None])[..., 0].reshape(len(x), -1, k - 1)
+        spread = np.linalg.norm(inverse, axis=2).reshape(weights.shape)
+        own = 1 - weights.sum(2)
+        for position, b in enumerate(others):
+            alpha = weights[:, :, position]
+            high, low = (np.clip(weight, calibration.LOGIT_LEAST, 1.0) for weight in (alpha, own))
+            error = spread[:, :, position] * (1 / high + 1 / low)
+            table.add(index[:, row], index[:, b], np.log(high / low), 1 / error**2)
+
+
+def row_ranks(table: ScoreTable, references: list[int]) -> tuple[list[int] | None, list[float]]:
+    """The rank of every head from its references' rows, or None as long as some head shows no gap."""
+    ranks, gaps = [], []
+    for head in range(len(table.sums)):
+        rows = np.stack([table.row(head, a) for a in references])
+        rank, gap = gap_rank(np.linalg.svd(rows, compute_uv=False))
+        ranks.append(rank)
+        gaps.append(gap)
+    return (None if any(rank is None for rank in ranks) else ranks), gaps
+
+
+def gap_rank(singular: Float[np.ndarray, "s"]) -> tuple[int | None, float]:
+    """Position and size of the largest fall with RANK_SURPLUS values left after it.
+
+    >>> gap_rank(np.array([3.0, 2.0, 1e-3, 9e-4, 8e-4]))[0]
+    2
+    >>> gap_rank(np.array([3.0, 2.0, 1.5, 1.2, 1.0]))[0] is None
+    True
+    """
+    last = len(singular) - calibration.RANK_SURPLUS
+    if last < 1:
+        return None, 1.0
+    falls = singular[:last] / np.maximum(singular[1 : last + 1], 1e-300)
+    best = int(np.argmax(falls))
+    return (best + 1 if falls[best] >= calibration.RANK_GAP else None), float(falls[best])
+
+
+def assemble(
+    table: ScoreTable, references: list[int], ranks: list[int] | None
+) -> tuple[Float[np.ndarray, "m d d"], Float[np.ndarray, "m d"]]:
+    """Theta_i and c_i from all rows, each inside the span of the references' rows when that is smaller."""
+    tokens = table.tokens
+    extended = np.c_[tokens, np.ones(len(tokens))]
+    theta, query_bias = [], []
+    for head in range(len(table.sums)):
+        span = None
+        if ranks is not None:
+            known = np.stack([table.row(head, a) for a in references])
+            span = np.linalg.svd(known)[2][: ranks[head]].T
+        rows = np.stack([table.row(head, a, span) for a in range(len(tokens))])
+        stacked = np.linalg.solve(extended, rows)
+        theta.append(stacked[:-1])
+        query_bias.append(stacked[-1])
+    return np.array(theta), np.array(query_bias)

@@ -1,0 +1,196 @@
+"""`extract`: a layer from answers to sequences of our choice. The phases read like the argument:
+
+measure    single tokens give S = sum_i W_i and b, and the noise
+probe      two tokens make the layer a sum of sigmoids; the scale at which these are neither flat nor saturated
+separate   Jacobians at several base points are jointly diagonalised: the heads at one displacement
+match      d further displacements, solved by continuation: all W_i and c_i
+complete   exact logits between fixed tokens: all Theta_i, from few references when the rank is low
+polish     Gauss-Newton on every answer
+ask        fresh random sequences, on which the frozen answer is then certified
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnlearn._certificate import Certificate, Status
+from attnlearn._errors import NotEstablished, require
+from attnlearn._layer import AttentionLayer
+from attnlearn._result import Outcome, Phase, Solution
+from attnlearn._version import __version__
+from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, run_phases
+from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._complete import complete
+from attnlearn.extraction._match import match
+from attnlearn.extraction._measure import measure
+from attnlearn.extraction._polish import layer_of, padded, polish
+from attnlearn.extraction._probe import probe
+from attnlearn.extraction._separate import separate
+from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
+from attnlearn.oracle import Oracle
+from attnlearn.solve._certify import (
+    Held,
+    certify,
+    example_scale,
+    exactness_limit,
+    rounding_floor,
+    unit_errors,
+)
+from attnlearn.solve._diagnose import diagnose
+
+
+def extract(
+    oracle: Any,
+    dim: int,
+    *,
+    num_heads: int | None = None,
+    budget: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    config: ExtractConfig | None = None,
+    seed: int = 0,
+    engine: Engine | str | int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    progress: Progress | bool | str | None = None,
+    raise_on_failure: bool = True,
+) -> Solution:
+    """Recover every head of the attention layer behind `oracle` from chosen queries, with a certificate.
+
+    `oracle` maps tokens (n, k, dim) to outputs (n, k, d_out): a callable, a layer, a torch module or a text that
+    `attnlearn.oracle.parse` understands. At most `budget` sequences are asked; with `cache` an interrupted run
+    does not ask twice. The number of heads and their ranks are found; `num_heads` only bounds the count where
+    noise blurs it. `stats` counts sequences, tokens and scalars. A run that could not be certified raises
+    `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned.
+
+    >>> from attnlearn import distance
+    >>> truth = AttentionLayer.random(num_heads=2, dim=4, seed=1)
+    >>> solution = extract(truth, dim=4, progress=False)
+    >>> solution.certified, distance(solution.layer, truth).max < 1e-9
+    (True, True)
+    """
+    require(isinstance(dim, (int, np.integer)) and dim >= 1, "dim", "must be an integer >= 1", dim)
+    require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
+    config = ExtractConfig() if config is None else config
+    wrapped = Oracle.wrap(oracle, budget=budget, cache=cache)
+    problem = Problem(wrapped, int(dim), num_heads, config)
+    tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
+    identity = _identity(problem, seed)
+    saved = None if checkpoint is None else Checkpoint(checkpoint, identity, resume=resume)
+    try:
+        run = run_phases(PHASES, problem, State(), tools, saved)
+    except PhaseFailed as failure:
+        records = () if failure.run is None else tuple(Phase(*record) for record in failure.run.records)
+        solution = Solution.failed(Outcome.NUMERICAL_FAILURE, records, reason=str(failure), **counts(wrapped))
+    else:
+        solution = _solution(problem, run, tools)
+    finally:
+        if saved is not None:
+            saved.close()
+    if raise_on_failure and not solution.certified:
+        raise NotEstablished(solution)
+    return solution
+
+
+def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+    """Fresh sequences of Gaussian tokens at the probe scale, for the certificate alone."""
+    inquiry = Inquiry(problem, state)
+    config = problem.config
+    shape = (config.certify_sequences, config.certify_tokens, problem.dim)
+    x, y = inquiry.ask(state.scale * tools.rng("certify").standard_normal(shape), keep=False)
+    return replace(state, held_x=x, held_y=y), {"certify_sequences": len(x), **counts(problem.oracle)}
+
+
+PHASES = (
+    ("measure", measure),
+    ("probe", probe),
+    ("separate", separate),
+    ("match", match),
+    ("complete", complete),
+    ("polish", polish),
+    ("ask", ask),
+)
+
+
+def _identity(problem: Problem, seed: int) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "oracle": problem.oracle.label,
+        "dim": problem.dim,
+        "num_heads": problem.num_heads,
+        "configuration": repr(problem.config),
+        "seed": seed,
+    }
+
+
+def _solution(problem: Problem, run: Run, tools: Tools) -> Solution:
+    state = run.state
+    phases = tuple(Phase(*record) for record in run.records)
+    dtype = answer_dtype(state)
+    layer = None if state.theta is None else layer_of(state).astype(dtype)
+    stats: dict[str, Any] = {
+        **counts(problem.oracle),
+        "cached_sequences": problem.oracle.counts.cached,
+        "noise": state.noise,
+        "rounding": state.rounding,
+        "token_scale": state.scale,
+        "certify_distribution": f"{problem.config.certify_tokens} Gaussian tokens of standard deviation {state.scale}",
+        "seed": tools.seed,
+    }
+    if run.interrupted:
+        return Solution(layer, Outcome.INTERRUPTED, phases=phases, stats=stats)
+    if run.stopped is not None:
+        stats |= run.stopped.evidence
+        return Solution(layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats)
+    with tools.progress.phase("certify"):
+        certificate, outcome, figures = conclude(problem, state, layer)
+    return Solution(layer, outcome, certificate, phases, stats | figures)
+
+
+def answer_dtype(state: State) -> np.dtype:
+    """float64 for an oracle that answers in float64, else float32: digits beyond it were never seen."""
+    return np.dtype(np.float64 if state.rounding in ("float64", "decimal") else np.float32)
+
+
+def conclude(
+    problem: Problem, state: State, layer: AttentionLayer
+) -> tuple[Certificate, Outcome, dict[str, Any]]:
+    """Certify the frozen answer and say how the run ended."""
+    x, y, mask = (array[::-1] for array in padded(state))  # the longest sequences first: they show most
+    dtype = layer.dtype
+    fitted = Held(x.astype(dtype), y.astype(dtype), np.ascontiguousarray(mask))
+    held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype))
+    scale = example_scale(held_half(fitted))
+    certificate = certify(layer, held, fitted, scale=scale, rank=state.rank, target=problem.config.target)
+    errors = unit_errors(layer, held, scale)
+    floor = rounding_floor(layer, held, scale)
+    noise = state.noise * np.sqrt(held.y[0].size) / scale
+    figures: dict[str, Any] = {
+        "fit_residual": state.residual,
+        "certify_error": float(errors.max()),
+        "rounding_floor": floor,
+        "noise_relative": float(noise),
+        "rank": state.rank,
+        "num_heads": layer.num_heads,
+    }
+    if certificate.certified:
+        return certificate, Outcome.RECOVERED, figures
+    typical = float(np.sqrt(np.mean(errors**2)))
+    if errors.max() <= exactness_limit(floor, dtype):
+        apart = certificate.check("C2.apart").status is Status.HOLDS
+        return certificate, Outcome.NOT_ESTABLISHED if apart else Outcome.HEADS_INDISTINGUISHABLE, figures
+    if typical <= calibration.AS_GOOD_AS_NOISE * noise:
+        return certificate, Outcome.BELOW_NOISE_FLOOR, figures
+    if typical <= calibration.MISFIT:
+        return certificate, Outcome.NOT_ESTABLISHED, figures
+    figures["diagnosis"] = diagnose(held.x, held.y, None, layer.causal).to_json()
+    return certificate, Outcome.NOT_ATTENTION, figures
+
+
+def held_half(fitted: Held) -> Held:
+    """The longest fitted sequences: like the certify ones, so that their outputs set the scale of errors."""
+    longest = fitted.mask.sum(1) == fitted.mask.shape[1]
+    return Held(fitted.x[longest], fitted.y[longest])

@@ -1,0 +1,258 @@
+"""Exact logits at one or many displacements: sigmoids of linear functions fitted without any derivative.
+
+With the v_i known, the sigma_i follow from a linear solve and logit(sigma_i) = x^T Theta_i delta + c_i^T delta
+exactly. With v_i and logits only nearly known, Gauss-Newton on G = sigma(X theta^T) V converges: multiplied by the
+inverse of V (in the row space of G) its normal equations fall apart into one small problem per head,
+
+    (G V^-1 - Sigma)_k = Sigma (dV V^-1)_k + diag(sigma'_k) X dtheta_k,
+
+so that hundreds of displacements are solved at once. The sum rule sum_i v_i = delta S is one more row with all
+sigma_i = 1; it decides the signs, which two tokens alone cannot.
+
+The points are designed: with a first estimate of the slopes, points are chosen at which the logits take wanted
+values (standard deviation 2, spread over magnitudes), and of many random designs the best conditioned one is used.
+Cost: O(b n m (m + q)^2) per iteration for b displacements and n rows. What can fail: a start that is too far
+away; the residual tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._probe import features, respond
+from attnlearn.extraction._state import Inquiry, State
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    """1/(1 + exp(-z)), without overflow.
+
+    >>> float(sigmoid(np.array(0.0)))
+    0.5
+    """
+    return 0.5 * (1 + np.tanh(0.5 * z))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """All heads at one displacement: points in a basis, logit slopes (coordinates, 1, row) and values v_i.
+
+    With `constant_head` the last head does not depend on x: only the second last of its slopes is not zero.
+    """
+
+    delta: Float[np.ndarray, "d"]
+    basis: Float[np.ndarray, "d q"]
+    points: Float[np.ndarray, "n q"]
+    slopes: Float[np.ndarray, "m p"]
+    values: Float[np.ndarray, "m o"]
+    constant_head: bool
+    amplification: float
+
+    def into(self, state: State) -> State:
+        """The state with this slice."""
+        return replace(state, **self.__dict__)
+
+
+def free_slopes(heads: int, width: int, constant_head: bool) -> Bool[np.ndarray, "m p"]:
+    """Which slopes are unknowns: of a constant head only the intercept.
+
+    >>> free_slopes(2, 3, True).tolist()
+    [[True, True, True], [False, True, False]]
+    """
+    free = np.ones((heads, width), bool)
+    if constant_head:
+        free[-1] = False
+        free[-1, -2] = True
+    return free
+
+
+def linear_logits(x: Float[np.ndarray, "r p"], weights: Float[np.ndarray, "r m"]) -> Float[np.ndarray, "m p"]:
+    """Slopes of logit(weights), rows weighted by sigma (1 - sigma), the inverse error of a logit.
+
+    >>> x = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    >>> linear_logits(x, sigmoid(x @ np.array([[0.5], [-1.0]]))).round(6).tolist()
+    [[0.5, -1.0]]
+    """
+    inside = np.clip(weights, 1e-3, 1 - 1e-3)
+    trust = np.where((weights > 0.01) & (weights < 0.99), inside * (1 - inside), 1e-6)
+    logits = np.log(inside / (1 - inside))
+    return np.stack(
+        [
+            np.linalg.lstsq(x * trust[:, i : i + 1], logits[:, i] * trust[:, i], rcond=1e-10)[0]
+            for i in range(weights.shape[1])
+        ]
+    )
+
+
+def exact_slice(
+    inquiry: Inquiry,
+    delta: np.ndarray,
+    basis: np.ndarray,
+    start: Float[np.ndarray, "m p"],
+    values: Float[np.ndarray, "m o"],
+    rng: np.random.Generator,
+) -> tuple[Slice, dict[str, Any]]:
+    """Design points from the first estimate, ask there, add a constant head if the sum rule wants one, solve."""
+    state, heads = inquiry.state, len(start)
+    q = basis.shape[1]
+    if q > heads:  # the span of the slopes is all that logits see
+        turn = np.linalg.svd(start[:, :q])[2][:heads].T
+        basis, start = basis @ turn, np.c_[start[:, :q] @ turn, start[:, q:]]
+        q = heads
+    rows = heads + q + 3
+    number = (rows if state.causal else (rows + 1) // 2) + calibration.DESIGN_SURPLUS
+    amplification, points = design(start, number, state, rng)
+    g = respond(inquiry, points @ basis.T, delta[None])
+    x = features(points, state.causal)
+    start, values, constant = _with_constant_head(start, values, x, g[0], delta @ state.total, state.noise)
+    slopes, solved, residual, outside = solve_slices(
+        start[None], x, g, (delta @ state.total)[None], free_slopes(len(start), q + 2, constant)
+    )
+    limit = slice_limit(state.noise, g)
+    found = Slice(delta, basis, points, slopes[0], solved[0], constant, amplification)
+    return found, {
+        "num_heads": len(start),
+        "constant_head": constant,
+        "amplification": amplification,
+        "slice_residual": float(residual[0]),
+        "outside_span": float(outside[0]),
+        "solved": bool(max(residual[0], outside[0]) <= limit),
+    }
+
+
+def slice_limit(noise: float, g: np.ndarray) -> float:
+    """Residual of one scalar below which a slice counts as solved."""
+    return max(
+        calibration.CONVERGED * noise,
+        calibration.CONVERGED_RELATIVE * float(np.sqrt(np.mean(g**2))) if noise < 1e-12 else 0.0,
+    )
+
+
+def _with_constant_head(start, values, x, g, target, noise):
+    """Append a head with constant logit when the values do not add up to delta S."""
+    rest = target - values.sum(0)
+    size = max(np.linalg.norm(target), np.linalg.norm(values, axis=1).max(initial=0.0))
+    if np.linalg.norm(rest) <= max(calibration.SUM_RULE * size, 100 * noise * np.sqrt(len(rest))):
+        return start, values, False
+    left = (g - sigmoid(x @ start.T) @ values).mean(0)
+    share = np.clip(left @ rest / (rest @ rest), 0.01, 0.99)
+    row = np.zeros((1, x.shape[1]))
+    row[0, -2] = np.log(share / (1 - share))
+    return np.vstack([start, row]), np.vstack([values, rest]), True
+
+
+def design(
+    start: Float[np.ndarray, "m p"], number: int, state: State, rng: np.random.Generator
+) -> tuple[float, Float[np.ndarray, "n q"]]:
+    """Points whose logits are spread as wanted; the best conditioned of many random designs."""
+    heads, q = len(start), start.shape[1] - 2
+    if heads == 0:
+        return 1.0, np.zeros((number, 0))
+    inverse = np.linalg.pinv(start[:, :q], rcond=1e-3)
+    typical = calibration.DESIGN_REACH * state.scale * np.sqrt(len(state.total))
+    best: tuple[float, np.ndarray] | None = None
+    for _ in range(calibration.DESIGN_TRIES):
+        logits = calibration.DESIGN_LOGIT * rng.standard_normal((number, heads))
+        logits *= rng.uniform(0.3, 1.3, (number, 1))
+        shift = start[:, q] - (0 if state.causal else 0.5 * start[:, q + 1])
+        points = (logits - shift) @ inverse.T
+        value = noise_amplification(start, features(points, state.causal))
+        value *= 1 + np.linalg.norm(points, axis=1).max() / typical
+        if best is None or value < best[0]:
+            best = (value, points)
+    return best
+
+
+def noise_amplification(start: Float[np.ndarray, "m p"], x: Float[np.ndarray, "r p"]) -> float:
+    """Largest inverse singular value of the decoupled Gauss-Newton systems (columns of unit size)."""
+    weights = sigmoid(x @ start.T)
+    system = _systems(weights[None], x / np.abs(x).max(0).clip(1e-300))[0]
+    smallest = np.linalg.svd(system, compute_uv=False)[:, -1]
+    return float(1 / max(smallest.min(), 1e-30))
+
+
+def _systems(weights: Float[np.ndarray, "b r m"], x: Float[np.ndarray, "r p"]) -> np.ndarray:
+    """Per displacement and head the matrix (Sigma, diag(sigma'_k) X), with the row of the sum rule last."""
+    b, r, m = weights.shape
+    slopes = (weights * (1 - weights)).transpose(0, 2, 1)[..., None] * x
+    sigma = np.concatenate([weights, np.ones((b, 1, m))], 1)[:, None]
+    slopes = np.concatenate([slopes, np.zeros((b, m, 1, x.shape[1]))], 2)
+    return np.concatenate([np.broadcast_to(sigma, (b, m, r + 1, m)), slopes], 3)
+
+
+def solve_slices(
+    slopes: Float[np.ndarray, "b m p"],
+    x: Float[np.ndarray, "r p"],
+    g: Float[np.ndarray, "b r o"],
+    target: Float[np.ndarray, "b o"],
+    free: Bool[np.ndarray, "m p"],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Decoupled Gauss-Newton for all displacements at once.
+
+    Returns slopes, values (b, m, o), the residual of one scalar inside the span and the part of g outside it.
+    """
+    b, m, p = slopes.shape
+    rows = np.concatenate([g, target[:, None]], 1)
+    n = rows.shape[1]
+    left, singular, span = np.linalg.svd(rows, full_matrices=False)
+    inside = left[:, :, :m] * singular[:, None, :m]
+    outside = np.sqrt((singular[:, m:] ** 2).sum(1) / (n * rows.shape[2]))
+    sizes = np.abs(x).max(0).clip(1e-300)
+    slopes = slopes.copy()
+    sigma, values, cost = _evaluate(slopes, x, inside)
+    damping = np.full(b, calibration.SLICE_DAMPING)
+    active = np.arange(b)
+    for _ in range(calibration.SLICE_STEPS):
+        if not len(active):
+            break
+        step = (
+            _slice_step(sigma[active], values[active], inside[active], x / sizes, damping[active], free)
+            / sizes
+        )
+        trial = slopes[active] + step
+        new_sigma, new_values, new_cost = _evaluate(trial, x, inside[active])
+        better = np.isfinite(new_cost) & (new_cost < cost[active])
+        good, bad = active[better], active[~better]
+        gain = 1 - new_cost[better] / cost[good]
+        slopes[good], sigma[good], values[good] = trial[better], new_sigma[better], new_values[better]
+        cost[good] = new_cost[better]
+        damping[good] = np.maximum(damping[good] / 10, 1e-15)
+        damping[bad] = np.maximum(damping[bad] * 8, 1e-10)
+        finished = np.r_[good[(gain < 1e-2) & (damping[good] < 1e-8)], bad[damping[bad] > 1e3]]
+        active = np.setdiff1d(active, finished)
+    return slopes, values @ span[:, :m], np.sqrt(cost / (n * m)), outside
+
+
+def _evaluate(
+    slopes: np.ndarray, x: np.ndarray, inside: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sigmoids with the sum-rule row, the values that fit them best, and the squared residual."""
+    weights = sigmoid(np.einsum("rp,bmp->brm", x, slopes))
+    sigma = np.concatenate([weights, np.ones((len(slopes), 1, slopes.shape[1]))], 1)
+    q, r = np.linalg.qr(sigma)
+    image = np.swapaxes(q, 1, 2) @ inside
+    ridge = 1e-14 * np.abs(r).max((1, 2), keepdims=True) * np.eye(r.shape[1])
+    return sigma, np.linalg.solve(r + ridge, image), np.sum((inside - q @ image) ** 2, axis=(1, 2))
+
+
+def _slice_step(sigma, values, inside, x, damping, free) -> Float[np.ndarray, "b m p"]:
+    """One damped Gauss-Newton step in the slopes, in units of the scaled features."""
+    m = sigma.shape[2]
+    tiny = 1e-14 * np.abs(values).max((1, 2), keepdims=True) * np.eye(m)
+    goal = (inside @ np.linalg.inv(values + tiny) - sigma).transpose(0, 2, 1)
+    system = _systems(sigma[:, :-1], x)
+    system[..., m:] *= free[None, :, None, :]
+    norms = np.sqrt((system**2).sum(2))
+    norms = np.where(norms > 0, norms, 1.0)
+    system = system / norms[:, :, None]
+    width = system.shape[3]
+    ridge = np.sqrt(damping)[:, None, None, None] * np.eye(width)
+    ridge = np.broadcast_to(ridge, (*system.shape[:2], width, width))
+    q, r = np.linalg.qr(np.concatenate([system, ridge], 2))
+    goal = np.concatenate([goal, np.zeros((*goal.shape[:2], width))], 2)
+    solution = np.linalg.solve(r, np.swapaxes(q, 2, 3) @ goal[..., None])[..., 0]
+    return (solution / norms)[..., m:] * free

@@ -1,0 +1,132 @@
+"""Phase 4: every head at d further displacements, matched by continuation; this gives all W_i and c_i.
+
+The displacements delta + eta_j, eta_j short and orthogonal, keep delta's head order: Theta_i (delta + eta) and
+(delta + eta) W_i are bilinear in eta and so stay close to the separated ones, which start the exact solve. Each
+slice needs (m + q + 3)/2 sequences, since v_i and the q + 2 logit slopes are unknown but shared by all points.
+The differences v_i(delta + eta_j) - v_i(delta) = eta_j W_i are then linear equations for W_i, and the logits at
+x = 0 for c_i. That the answers are linear in eta is a check of the matching.
+
+Cost: about (m + 5) d sequences of two tokens. What can fail: a slice that does not converge is asked again with a
+third of its displacement; a head that was invisible at delta shows up outside the span and delta is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.engine import Stop, Tools
+from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._logits import Slice, free_slopes, slice_limit, solve_slices
+from attnlearn.extraction._probe import features, respond
+from attnlearn.extraction._separate import locate
+from attnlearn.extraction._state import Inquiry, Problem, State, counts
+
+
+def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+    """W_i and c_i from displaced slices; another delta if this one hides a head."""
+    inquiry = Inquiry(problem, state)
+    found = Slice(**{name: getattr(state, name) for name in Slice.__dataclass_fields__})
+    history: list[dict[str, Any]] = []
+    for attempt in range(calibration.ATTEMPTS):
+        swept, evidence = sweep(inquiry, found, tools.rng(f"sweep {attempt}"))
+        history.append(evidence)
+        if swept is not None:
+            scale = problem.config.token_scale or logit_scale(swept, state.scale)
+            figures = {"num_heads": len(swept.w), "scale": scale, "sweeps": history, **counts(problem.oracle)}
+            known = inquiry.kept(w=swept.w, query_bias=swept.query_bias, scale=scale)
+            return found.into(known), figures
+        if attempt + 1 < calibration.ATTEMPTS:
+            found, _ = locate(inquiry, problem, tools, calibration.ATTEMPTS * (attempt + 1))
+    raise Stop("NOT_ATTENTION", {"sweeps": history, **counts(problem.oracle)}, inquiry.kept())
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What all displacements together give: W_i, c_i and the rows U^T Theta_i of an orthonormal basis U."""
+
+    w: Float[np.ndarray, "m d o"]
+    query_bias: Float[np.ndarray, "m d"]
+    rows: Float[np.ndarray, "m q d"]
+
+
+def logit_scale(swept: Swept, scale: float) -> float:
+    """Token scale s at which the strongest head has logits of standard deviation LOGIT_STD.
+
+    For tokens of covariance s^2 I that is s^4 ‖Theta‖_F^2 + s^2 ‖c‖^2, and the known q of d rows of Theta, in
+    random directions, hold about q/d of its square.
+    """
+    _, q, d = swept.rows.shape
+    if q == 0:
+        return scale
+    theta = np.sum(swept.rows**2, axis=(1, 2)) * d / q
+    c = np.sum(swept.query_bias**2, axis=1)
+    wanted = calibration.LOGIT_STD**2
+    squares = 2 * wanted / (c + np.sqrt(c**2 + 4 * theta * wanted) + 1e-300)
+    return float(np.sqrt(squares.min()))
+
+
+def sweep(inquiry: Inquiry, found: Slice, rng: np.random.Generator) -> tuple[Swept | None, dict[str, Any]]:
+    """Solve all displaced slices; None when some stay unsolved."""
+    state = inquiry.state
+    d, heads = len(found.delta), len(found.slopes)
+    length = _displacement(found, state.noise)
+    etas = np.linalg.qr(rng.standard_normal((d, d)))[0] * np.linalg.norm(found.delta)
+    etas *= length * rng.choice([-1.0, 1.0], (d, 1))
+    slopes, values = np.zeros((d, *found.slopes.shape)), np.zeros((d, *found.values.shape))
+    residual = np.full(d, np.inf)
+    todo = np.arange(d)
+    rounds = []
+    for _ in range(calibration.DISPLACED_AGAIN):
+        solved = _solve_displaced(inquiry, found, etas[todo])
+        slopes[todo], values[todo], residual[todo], limit = solved
+        rounds.append(len(todo))
+        todo = todo[residual[todo] > limit]
+        if not len(todo) or len(todo) > d // 2:
+            break
+        etas[todo] /= 3
+    evidence = {"displacement": length, "slices": rounds, "worst_residual": float(residual.max())}
+    if len(todo):
+        return None, evidence | {"unsolved": len(todo)}
+    deltas = np.vstack([found.delta, found.delta + etas])
+    w, miss = _linear_in_delta(deltas, np.concatenate([found.values[None], values]).reshape(d + 1, -1))
+    scores = np.concatenate([found.slopes[None], slopes])[:, :, :-1]
+    scores, score_miss = _linear_in_delta(deltas, scores.reshape(d + 1, -1))
+    scores = scores.reshape(d, heads, -1).transpose(1, 2, 0)
+    evidence["bilinearity"] = max(miss, score_miss)
+    swept = Swept(w.reshape(d, heads, -1).transpose(1, 0, 2), scores[:, -1], scores[:, :-1])
+    return swept, evidence
+
+
+def _displacement(found: Slice, noise: float) -> float:
+    """Length of eta over that of delta: longer only if noise would spoil the differences."""
+    size = np.linalg.norm(found.values, axis=1).min() / np.sqrt(found.values.shape[1])
+    wanted = noise * found.amplification / (max(size, noise) * calibration.DISPLACED_ERROR)
+    return float(np.clip(wanted, calibration.DISPLACEMENT, calibration.DISPLACEMENT_MOST))
+
+
+def _solve_displaced(inquiry: Inquiry, found: Slice, etas: np.ndarray) -> tuple:
+    """Slopes, values, residual of each displaced slice, and the residual that is allowed."""
+    state = inquiry.state
+    deltas = found.delta + etas
+    g = respond(inquiry, found.points @ found.basis.T, deltas)
+    x = features(found.points, state.causal)
+    start = np.broadcast_to(found.slopes, (len(etas), *found.slopes.shape))
+    free = free_slopes(*found.slopes.shape, found.constant_head)
+    slopes, values, residual, outside = solve_slices(start, x, g, deltas @ state.total, free)
+    return slopes, values, np.maximum(residual, outside), slice_limit(state.noise, g)
+
+
+def _linear_in_delta(deltas: np.ndarray, stacked: np.ndarray) -> tuple[np.ndarray, float]:
+    """Least-squares linear map from displacements, and how far the answers are from linear.
+
+    >>> linear, miss = _linear_in_delta(np.array([[1.0, 0], [1, 1], [2, 1]]), np.array([[1.0], [3], [4]]))
+    >>> linear.round(6).ravel().tolist(), miss < 1e-12
+    ([1.0, 2.0], True)
+    """
+    linear, *_ = np.linalg.lstsq(deltas, stacked, rcond=None)
+    size = np.linalg.norm(stacked)
+    return linear, float(np.linalg.norm(deltas @ linear - stacked) / max(size, 1e-300))

@@ -1,0 +1,144 @@
+"""What the phases of the extraction share: the problem, the state they build up, and the way to ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._errors import OracleError, require
+from attnlearn._types import Outputs, Tokens
+from attnlearn.engine import Stop
+from attnlearn.extraction import _calibration as calibration
+from attnlearn.oracle import BudgetSpent, Oracle
+
+
+@dataclass(frozen=True)
+class ExtractConfig:
+    """What a caller may change: how the answer is certified and how the oracle may be asked.
+
+    `certify_sequences` fresh sequences of `certify_tokens` Gaussian tokens judge the answer; their scale is
+    `token_scale` (None: the scale at which the heads are neither uniform nor saturated). No query is longer
+    than `max_tokens`.
+
+    >>> ExtractConfig(certify_sequences=500).certify_tokens
+    3
+    """
+
+    certify_sequences: int = calibration.CERTIFY_SEQUENCES
+    certify_tokens: int = calibration.CERTIFY_TOKENS
+    token_scale: float | None = None
+    max_tokens: int = 3
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.certify_sequences >= 1, "certify_sequences", "must be >= 1", self.certify_sequences)
+        require(self.certify_tokens >= 1, "certify_tokens", "must be >= 1", self.certify_tokens)
+        require(self.max_tokens >= 2, "max_tokens", "must be at least 2", self.max_tokens)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The oracle, the token dimension and what the caller wants."""
+
+    oracle: Oracle
+    dim: int
+    num_heads: int | None = None
+    config: ExtractConfig = ExtractConfig()
+
+
+@dataclass(frozen=True)
+class State:
+    """What each phase leaves for the next ones; fields are None until their phase has run.
+
+    measure: causal, noise, rounding, total (S), bias (b). probe: scale. separate: the slice at one
+    displacement delta. match: w, query_bias. complete: theta, rank. polish: all of these again, residual.
+    asked_x, asked_y: every query worth fitting and its answers, one pair of arrays per length 1, 2, 3.
+    ask: held_x, held_y, seen by the certificate alone.
+
+    >>> State().noise is None
+    True
+    """
+
+    causal: bool = False
+    noise: float | None = None
+    rounding: str = "float64"
+    repeat_noise: float = 0.0
+    total: Float[np.ndarray, "d o"] | None = None
+    bias: Float[np.ndarray, "o"] | None = None
+    scale: float | None = None
+    delta: Float[np.ndarray, "d"] | None = None
+    basis: Float[np.ndarray, "d q"] | None = None
+    points: Float[np.ndarray, "n q"] | None = None
+    slopes: Float[np.ndarray, "m p"] | None = None
+    values: Float[np.ndarray, "m o"] | None = None
+    constant_head: bool = False
+    amplification: float = 1.0
+    w: Float[np.ndarray, "m d o"] | None = None
+    query_bias: Float[np.ndarray, "m d"] | None = None
+    theta: Float[np.ndarray, "m d d"] | None = None
+    rank: int | None = None
+    residual: float | None = None
+    asked_x: list[Tokens] | None = None
+    asked_y: list[Outputs] | None = None
+    held_x: Tokens | None = None
+    held_y: Outputs | None = None
+
+
+LENGTHS = (1, 2, 3)
+
+
+class Inquiry:
+    """Asks the oracle on behalf of a phase and keeps what was asked for the fit.
+
+    Tokens are first moved to the nearest ones that reach the oracle unrounded; `ask` returns those and the
+    answers, in float64. A dead oracle or an empty budget ends the run with what is known so far.
+    """
+
+    def __init__(self, problem: Problem, state: State) -> None:
+        self._problem = problem
+        self.state = state
+        self._x: dict[int, list[Tokens]] = {length: [] for length in LENGTHS}
+        self._y: dict[int, list[Outputs]] = {length: [] for length in LENGTHS}
+
+    def ask(self, x: Tokens, keep: bool = True) -> tuple[Tokens, Outputs]:
+        """The tokens as sent and their answers."""
+        oracle = self._problem.oracle
+        try:
+            tokens = oracle.accepted(np.ascontiguousarray(x, np.float64))
+            answers = oracle(tokens).astype(np.float64)
+        except BudgetSpent as error:
+            raise Stop("BUDGET_SPENT", self._evidence(error), self.kept()) from error
+        except OracleError as error:
+            raise Stop("ORACLE_FAILED", self._evidence(error), self.kept()) from error
+        if keep:
+            self.keep(tokens, answers)
+        return tokens, answers
+
+    def keep(self, tokens: Tokens, answers: Outputs) -> None:
+        """Fit these queries too."""
+        if tokens.shape[1] in self._x:
+            self._x[tokens.shape[1]].append(tokens)
+            self._y[tokens.shape[1]].append(answers)
+
+    def kept(self, **changes: Any) -> State:
+        """The state with the queries kept so far, and `changes`."""
+        d = self._problem.dim
+        old_x = self.state.asked_x or [np.zeros((0, length, d)) for length in LENGTHS]
+        xs = [np.concatenate([old, *self._x[length]]) for old, length in zip(old_x, LENGTHS)]
+        new_y = [self._y[length] for length in LENGTHS]
+        out = next((y[0].shape[2] for y in new_y if y), None)
+        old_y = self.state.asked_y or [np.zeros((0, length, out or 1)) for length in LENGTHS]
+        ys = [np.concatenate([old, *new]) for old, new in zip(old_y, new_y)]
+        return replace(self.state, asked_x=xs, asked_y=ys, **changes)
+
+    def _evidence(self, error: Exception) -> dict[str, Any]:
+        return {"error": str(error), **counts(self._problem.oracle)}
+
+
+def counts(oracle: Oracle) -> dict[str, int]:
+    """Sequences, tokens and scalars asked so far, as evidence."""
+    found = oracle.counts
+    return {"sequences": found.sequences, "tokens": found.tokens, "scalars": found.scalars}
