@@ -106,10 +106,12 @@ def smallest_singular(
     """
     with precision(np.float64):
         point = prepare(layer, x, mask, rank, joint=False)
-        spectrum = _spectrum(point, layer.causal, seed, delta)
-    unknowns = point.at.scores.unknowns() + point.at.linear.size
-    equations = point.rows * layer.out_dim
-    lower = spectrum.lower if equations >= unknowns else 0.0
+        unknowns = point.at.scores.unknowns() + point.at.linear.size
+        equations = point.rows * layer.out_dim
+        spectrum = _Spectrum(0.0, 0.0, 0)
+        if equations >= unknowns:
+            spectrum = _spectrum(point, layer.causal, seed, delta)
+    lower = spectrum.lower
     with np.errstate(divide="ignore"):
         theta, query_bias, w, output_bias = (block / np.sqrt(lower) for block in _blocks(point))
         theta = theta / np.linalg.norm(layer.theta, axis=(1, 2))
@@ -142,7 +144,8 @@ def prepare(
     width, out = scores.c.size + 1, layer.out_dim
     per_sequence = x.shape[1] if keep is None else keep.sum() / len(keep)
     rows = calibration.EQUATIONS_PER_UNKNOWN * (scores.unknowns() + width * out) / out
-    used = min(len(x), int(np.ceil(calibration.JACOBIAN_EXAMPLES * rows / per_sequence)))
+    wanted = int(np.ceil(calibration.JACOBIAN_EXAMPLES * rows / per_sequence))
+    used = min(len(x), max(wanted, calibration.JACOBIAN_SEQUENCES))
     keep = None if keep is None else keep[:used]
     double = Chunks(
         *map(jnp.asarray, stack_chunks(white.tokens(x[:used].astype(np.float64)), y[:used], keep))
