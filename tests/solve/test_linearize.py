@@ -55,7 +55,7 @@ def test_derivatives_agree_with_autodiff(rng, rank, causal, padded):
         scores = scores.astype(jnp.float64)
         x, keep = chunks.x[0], chunks.keep[0]
         linear = jnp.asarray(rng.standard_normal((scores.c.size + 1, 3)))
-        local = local_arrays(scores, linear, x, keep, causal)
+        local = jax.jit(local_arrays, static_argnums=4)(scores, linear, x, keep, causal)
         tangent, u = direction(rng, scores), jnp.asarray(rng.standard_normal((*keep.shape, 3)))
 
         def run(s):
@@ -91,7 +91,7 @@ def test_projected_product_is_the_schur_complement(rng, rank, causal, padded):
         _, u = jax.jvp(run, (scores,), (tangent,))
         follow = np.linalg.lstsq(p, u, rcond=None)[0]
         expected = jax.vjp(run, scores)[1](u - p @ follow)[0]
-        product, found = normal_product(at, tangent.astype(jnp.float32), causal)
+        product, found = jax.jit(normal_product, static_argnums=2)(at, tangent.astype(jnp.float32), causal)
         np.testing.assert_allclose(found, follow, atol=1e-3)
         for one, two in zip(jax.tree.leaves(product), jax.tree.leaves(expected)):
             np.testing.assert_allclose(one, two, atol=1e-4 * np.abs(two).max())
@@ -131,7 +131,7 @@ def eigenvalues(at, causal, by):
         product = projected_product(at, by, t, causal)[0] if by else normal_product(at, t, causal)[0]
         return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(product)])
 
-    matrix = jax.lax.map(matvec, jnp.eye(int(sizes[-1]), dtype=jnp.float32))
+    matrix = jax.jit(lambda basis: jax.lax.map(matvec, basis))(jnp.eye(int(sizes[-1]), dtype=jnp.float32))
     return np.linalg.eigvalsh(np.asarray(matrix, np.float64))
 
 

@@ -145,13 +145,14 @@ class _Run:
             fitted = stop in ("floor", "target") and fresh <= limit
             if fitted or used == most or len(self.steps) >= self.config.max_steps:
                 return scores, fit, fresh, stop, used
-            used = min(most, calibration.GROWTH * used)
+            # Every size is compiled for: a last small increase is not worth a size of its own.
+            used = most if 2 * calibration.GROWTH * used >= most else calibration.GROWTH * used
 
     def enough(self, scores: Scores) -> int:
         """Sequences that give the wanted number of equations per unknown."""
         out, width = self.y.shape[2], scores.c.size + 1
         rows = (scores.unknowns() + width * out) * self.config.equations_per_unknown / out
-        rows = max(rows, calibration.ROWS_PER_FEATURE * width)
+        rows = max(rows, calibration.ROWS_PER_FEATURE * width, calibration.LEAST_ROWS)
         per_sequence = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
         return int(np.ceil(rows / per_sequence))
 
