@@ -44,6 +44,14 @@ MARGIN_RIDGE = 1e-10
 """Added to the diagonal of the scaled kernel (trace n) so that the QP solver's factorization exists; the
 margin reported is computed from the kernel itself, so it is a valid lower bound for any ridge."""
 
+SEPARABLE = 1e-9
+"""A hull whose squared distance from 0 is below this share of the mean squared gradient counts as containing 0:
+ten times the ridge, which is what the QP can resolve."""
+
+SMALLEST_MARGIN = 1e-3
+"""The radii of the comparator are in units of 1 / margin, or of 1000 over the gradients' root mean square where
+the margin is smaller than that: larger radii than these were never the best."""
+
 ROUNDING_UNITS = 64
 """A descent or quasi-convexity violation below this many rounding units of the terms it is made of is
 rounding: each term is a sum over n examples or over the parameters, whose error stays below 10 units in

@@ -116,10 +116,10 @@ def a_priori_checks(
     problem: Problem, run: RunEvidence, margin: float, head: float, value: float
 ) -> tuple[list[Check], dict[str, Any]]:
     """The a-priori tier: P1-P3 as numbers, and the premises and bounds of both theorems."""
-    tokens, radius, heads = problem.x.shape[1], problem.radius, problem.num_heads
+    heads = problem.num_heads
     num = len(run.loss) - 1
     norm = _bounds.norm_in_ball(run.comparator_norm, run.distance)
-    beta1, beta2 = (f(tokens, radius, norm) for f in (problem.model.beta1, problem.model.beta2))
+    beta1, beta2 = problem.constants(norm)
     rho = _bounds.smoothness(beta1, beta2, heads)
     needed = _bounds.heads_needed(beta2, run.distance)
     limit = _bounds.step_limit(rho, run.distance, num, run.loss_star, run.loss[0])
@@ -128,7 +128,7 @@ def a_priori_checks(
         "B2": head,
         "B_Phi": value,
         "gamma": margin,
-        "R": radius,
+        "R": problem.radius,
         "beta1": beta1,
         "beta2": beta2,
         "rho": rho,
@@ -195,7 +195,7 @@ def generalization_checks(
     else:
         mean = float(distances.mean())
         finite = float(distances.max()) < DIVERGED
-        beta1 = problem.model.beta1(problem.x.shape[1], problem.radius, norm + float(distances.max()))
+        beta1, _ = problem.constants(norm + float(distances.max()))
         draw = float(2 * beta1 * mean) if finite else np.inf
         figures.update(draw=draw, mean_distance_bound=mean if finite else np.inf)
         text = "one draw of the stability bound on test minus train (not a statement with confidence)"

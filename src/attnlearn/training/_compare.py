@@ -17,7 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlearn.training import _bounds
-from attnlearn.training._calibration import RADII, RADIUS_RANGE, TANGENT_EXAMPLES, THEORY_ROUNDS
+from attnlearn.training._calibration import (
+    RADII,
+    RADIUS_RANGE,
+    SMALLEST_MARGIN,
+    TANGENT_EXAMPLES,
+    THEORY_ROUNDS,
+)
 from attnlearn.training._initialize import read_out_norm
 from attnlearn.training._loss import Chunks, cut
 from attnlearn.training._model import Weights, equal_scales
@@ -32,11 +38,12 @@ from attnlearn.training._tangent import (
 
 
 class Tangent(NamedTuple):
-    """The margin gamma at the start, its direction v, the kernel's largest eigenvalue over n, examples used."""
+    """Margin gamma at the start, its direction v, lambda_max(K) / n, root mean square gradient, examples used."""
 
     margin: float
     direction: Weights
     eigenvalue: float
+    size: float
     examples: int
 
 
@@ -66,15 +73,16 @@ def tangent(problem: Problem, start: Weights, rng: np.random.Generator) -> Tange
     pieces = cut(x, found.coefficients.astype(x.dtype), heads, weight=np.ones(len(x), x.dtype))
     coefficients = pieces.y * pieces.weight  # padding has weight 0
     direction = combine_gradients(problem.model, start, scales, pieces.x, coefficients)
-    return Tangent(found.margin, Weights(*map(np.asarray, direction)), largest_eigenvalue(kernel), len(x))
+    size = float(np.sqrt(max(np.trace(kernel, dtype=np.float64) / len(x), np.finfo(np.float32).tiny)))
+    top = max(largest_eigenvalue(kernel), np.finfo(np.float32).tiny)
+    return Tangent(found.margin, Weights(*map(np.asarray, direction)), top, size, len(x))
 
 
 def choose_comparator(
     problem: Problem, start: Weights, found: Tangent, step: float, chunks: Chunks
 ) -> Comparator:
     """The radius with the smallest run-verified bound, and the comparator there."""
-    scale = 1 / max(found.margin, np.finfo(problem.dtype).eps)
-    radii = np.geomspace(*RADIUS_RANGE, RADII) * min(scale, 1 / np.finfo(np.float32).eps)
+    radii = np.geomspace(*RADIUS_RANGE, RADII) / max(found.margin, SMALLEST_MARGIN * found.size)
     scales = equal_scales(problem.num_heads, problem.dtype)
     args = (problem.model, start, found.direction, jnp.asarray(radii, problem.dtype), scales, chunks)
     losses = np.asarray(losses_along(*args), np.float64)
@@ -91,7 +99,7 @@ def choose_step(problem: Problem, start: Weights, found: Tangent, chunks: Chunks
     """The step of the run; see the module's text."""
     step: Any = problem.first_step
     if step == "auto":
-        return 4 / max(found.eigenvalue, np.finfo(problem.dtype).tiny)
+        return 4 / found.eigenvalue
     if step != "theory":
         return float(step)
     # The limit needs D and D needs the step: start at the smoothness of the start and settle in a few rounds.
@@ -107,6 +115,4 @@ def choose_step(problem: Problem, start: Weights, found: Tangent, chunks: Chunks
 
 
 def _rho(problem: Problem, norm: float) -> float:
-    tokens, radius = problem.x.shape[1], problem.radius
-    beta1 = problem.model.beta1(tokens, radius, norm)
-    return _bounds.smoothness(beta1, problem.model.beta2(tokens, radius, norm), problem.num_heads)
+    return _bounds.smoothness(*problem.constants(norm), problem.num_heads)

@@ -25,14 +25,23 @@ Array = jax.Array
 
 
 class Weights(NamedTuple):
-    """Trainable parameters: read-outs `u` (H, positions, d) and score matrices `w` (H, d, d)."""
+    """Trainable parameters: read-outs `u` (H, positions, d) and score matrices `w` (H, d, d).
+
+    >>> Weights(u=1, w=2).w
+    2
+    """
 
     u: Any
     w: Any
 
 
 class Model(Protocol):
-    """What the trainer, the tangent kernel and the certificate need of a model."""
+    """What the trainer, the tangent kernel and the certificate need of a model.
+
+    >>> model: Model = AttentionModel()
+    >>> model.beta1(tokens=4, radius=1.0, norm=0.0)
+    2.0
+    """
 
     def positions(self, tokens: int) -> int:
         """How many query positions are read out: rows of each U_h."""

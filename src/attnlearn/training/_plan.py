@@ -33,6 +33,9 @@ class Target:
 
     `realized` is whether the lemma's curvature premise holds at this number of heads; `step` and `steps` are
     the theorem's, at the heads it needs.
+
+    >>> Target(loss=0.1, distance=2.0, realized=False, heads_needed=1e6, step=0.1, steps=250.0).steps
+    250.0
     """
 
     loss: float
@@ -180,12 +183,11 @@ def _target(
     problem: Problem, margin: float, value: float, loss_start: float, norm: float, loss: float
 ) -> Target:
     """The theorem's figures for L* = `loss`, at the heads it needs."""
-    tokens, radius = problem.x.shape[1], problem.radius
     distance = _bounds.realizability_radius(value, margin, loss, CURVATURE_ALLOWANCE)
     reach = _bounds.norm_in_ball(norm + distance, distance)
-    beta1, beta2 = (f(tokens, radius, reach) for f in (problem.model.beta1, problem.model.beta2))
+    beta1, beta2 = problem.constants(reach)
     needed = max(1.0, _bounds.heads_needed(beta2, distance))
-    here = problem.model.beta2(tokens, radius, norm + distance) / problem.num_heads**0.5
+    here = problem.constants(norm + distance)[1] / problem.num_heads**0.5
     # K = 5 D^2 / (8 eta L*) makes the bound 4 L*; D^2 / (K L*) = 1.6 eta then limits nothing.
     step = min(1 / _bounds.smoothness(beta1, beta2, math.ceil(needed)), distance**2 / loss_start)
     steps = 5 * distance**2 / (8 * step * loss)

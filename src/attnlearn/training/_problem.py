@@ -75,6 +75,15 @@ class Problem:
         """R: the known bound on token norms, or the sample's largest."""
         return self.config.radius or token_radius(self.x)
 
+    def constants(self, norm: float) -> tuple[float, float]:
+        """beta1 and beta2 where max_h ‖U_h‖ <= norm; infinite rather than an error for absurd tokens."""
+        tokens = self.x.shape[1]
+        with np.errstate(over="ignore"):
+            radius, norm = np.float64(self.radius), np.float64(norm)
+            return float(self.model.beta1(tokens, radius, norm)), float(
+                self.model.beta2(tokens, radius, norm)
+            )
+
     @property
     def first_step(self) -> Any:
         """The step as given, or the default of optimizers whose step no theory sets."""

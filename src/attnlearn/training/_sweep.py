@@ -32,7 +32,12 @@ from attnlearn.training._trained import TrainedClassifier
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs in the order of `seeds` x `num_heads`: losses (runs, steps), margins, accuracies, classifiers."""
+    """Runs in the order of `seeds` x `num_heads`: losses (runs, steps), margins, accuracies, classifiers.
+
+    >>> losses = np.array([[0.7, 0.4, 0.2]])
+    >>> Sweep((0,), (2,), 0.1, losses, losses, losses, ()).steps_to(0.5).tolist()
+    [1]
+    """
 
     seeds: tuple[int, ...]
     num_heads: tuple[int, ...]

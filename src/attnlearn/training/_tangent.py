@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn.training._calibration import MARGIN_RIDGE
+from attnlearn.training._calibration import MARGIN_RIDGE, SEPARABLE
 from attnlearn.training._loss import Chunks, values
 from attnlearn.training._model import Array, Model, Weights
 
@@ -55,6 +55,8 @@ def _head_gradient(model: Model, one: Weights, scale: Array, example: Array) -> 
 def separate(kernel: Float[np.ndarray, "n n"], y: Float[np.ndarray, "n"]) -> Separation:
     """The hard margin of the labels y under `kernel`, without intercept; margin <= 0: not separable.
 
+    Without a separating direction the combination is that of the mean gradient.
+
     >>> round(separate(np.eye(2), np.array([1.0, -1.0])).margin, 6)
     0.707107
     """
@@ -76,7 +78,9 @@ def separate(kernel: Float[np.ndarray, "n n"], y: Float[np.ndarray, "n"]) -> Sep
     solver.solve()
     a = np.maximum(np.nan_to_num(np.asarray(solver.result.x, np.float64)), 0)
     a /= max(a.sum(), np.finfo(float).tiny)
-    length = float(np.sqrt(max(a @ q @ a, np.finfo(float).tiny)))
+    if not a @ q @ a > SEPARABLE * np.trace(q) / num:
+        a = np.full(num, 1 / num)  # 0 is in the hull: no direction separates, the mean is as good as any
+    length = float(np.sqrt(max(a @ q @ a, np.finfo(np.float32).tiny)))
     return Separation(float((q @ a).min() / length), a * np.asarray(y, np.float64) / length)
 
 

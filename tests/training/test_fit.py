@@ -1,0 +1,182 @@
+"""`fit` as a user sees it: certificates, optimizers, resuming, errors, the trained model."""
+
+import json
+
+import numpy as np
+import pytest
+
+from attnlearn import Outcome
+from attnlearn._certificate import Status
+from attnlearn._errors import NotEstablished
+from attnlearn._serialize import schema
+from attnlearn.data import TokenizedMixture
+from attnlearn.training import ReadoutModel, TrainConfig, TrainedClassifier, _phases, fit, loss_and_gradient
+
+QUICK = TrainConfig(replays=0)
+
+
+@pytest.fixture(scope="module")
+def examples():
+    return TokenizedMixture(tokens=4, dim=6, noise=0.2).sample(40, seed=3)
+
+
+@pytest.fixture(scope="module")
+def solution(examples):
+    held_out = TokenizedMixture(tokens=4, dim=6, noise=0.2).sample(200, seed=4)
+    return fit(*examples, num_heads=4, max_steps=150, test=held_out, config=TrainConfig(replays=2))
+
+
+def test_run_is_certified_and_the_bound_holds(solution, examples):
+    assert solution.certified
+    assert solution.outcome is Outcome.TRAINED
+    figures = solution.stats["tiers"]["run-verified"]
+    assert figures["violations"] == 0
+    assert figures["measured"] <= figures["bound"]
+    loss, _ = loss_and_gradient(*solution.layer.weights, *examples)
+    assert loss == pytest.approx(solution.stats["train_loss"], rel=1e-10)
+
+
+def test_bound_along_training_never_falls_below_the_mean(solution):
+    curves = solution.stats["curves"]
+    bound, mean = (np.array(curves[name][1:]) for name in ("bound", "mean_loss"))
+    assert np.all(bound >= mean)
+    assert bound[-1] == pytest.approx(solution.stats["tiers"]["run-verified"]["bound"], rel=1e-6)
+
+
+def test_tiers_are_not_mixed(solution):
+    assert [claim.code for claim in solution.certificate.claims] == ["R"]
+    assert solution.certificate.check("A.heads").status is Status.FAILS
+    assert solution.certificate.check("G.draw").status is not Status.HOLDS
+    assert solution.certificate.check("G.radius").status is Status.NOT_RUN
+    measured = solution.stats["tiers"]["measured"]
+    assert measured["loss_interval"][0] <= measured["loss"] <= measured["loss_interval"][1]
+
+
+def test_json_follows_the_schema(solution):
+    import jsonschema
+
+    jsonschema.validate(json.loads(json.dumps(solution.to_json())), schema())
+
+
+@pytest.mark.parametrize("optimizer", ["normalized", "polyak", "adam"])
+def test_other_optimizers_learn_but_are_never_certified(optimizer, examples):
+    result = fit(*examples, num_heads=3, optimizer=optimizer, max_steps=150, config=QUICK)
+    assert result.stats["train_loss"] < 0.3
+    assert not result.certified
+    assert result.certificate.check("R.bound").status is Status.NOT_APPLICABLE
+
+
+def test_gd_takes_the_steps_it_says(examples):
+    x, y = examples
+    first = fit(x, y, num_heads=2, step=0.3, max_steps=1, config=QUICK, raise_on_failure=False)
+    second = fit(x, y, num_heads=2, step=0.3, max_steps=2, config=QUICK, raise_on_failure=False)
+    _, gradient = loss_and_gradient(*first.layer.weights, x, y)
+    for before, slope, after in zip(first.layer.weights, gradient, second.layer.weights):
+        np.testing.assert_allclose(after, before - 0.3 * slope, rtol=1e-12, atol=1e-14)
+
+
+def test_too_large_a_step_is_admitted(examples):
+    with pytest.raises(NotEstablished) as caught:
+        fit(*examples, num_heads=2, step=200.0, max_steps=30, config=QUICK)
+    assert caught.value.solution.outcome in (Outcome.NOT_ESTABLISHED, Outcome.NUMERICAL_FAILURE)
+    assert not caught.value.solution.certified
+
+
+def test_auto_step_recovers_from_a_bad_guess(examples, monkeypatch):
+    monkeypatch.setattr(_phases, "choose_step", lambda *_: 200.0)
+    result = fit(*examples, num_heads=2, max_steps=30, config=QUICK)
+    assert result.certified
+    assert result.phase("descend").evidence["halvings"] >= 1
+
+
+@pytest.mark.parametrize("optimizer", ["gd", "adam"])
+def test_resume_ends_in_the_same_bytes(optimizer, examples, tmp_path, monkeypatch):
+    monkeypatch.setattr(_phases, "SEGMENT_STEPS", 10)
+    settings = {"num_heads": 2, "optimizer": optimizer, "max_steps": 45, "config": QUICK}
+    straight = fit(*examples, **settings)
+    real, calls = _phases.advance, []
+
+    def dying(*args):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(_phases, "advance", dying)
+    interrupted = fit(*examples, **settings, checkpoint=tmp_path / "run", raise_on_failure=False)
+    assert interrupted.outcome is Outcome.INTERRUPTED
+    monkeypatch.setattr(_phases, "advance", real)
+    resumed = fit(*examples, **settings, checkpoint=tmp_path / "run", resume=True)
+    assert resumed.layer.u.tobytes() == straight.layer.u.tobytes()
+    assert resumed.layer.w.tobytes() == straight.layer.w.tobytes()
+    assert resumed.stats["curves"]["loss"] == straight.stats["curves"]["loss"]
+
+
+def test_float32_stays_float32(examples):
+    x, y = examples
+    result = fit(x.astype(np.float32), y, num_heads=2, max_steps=60, config=QUICK)
+    assert result.layer.dtype == np.float32
+    assert result.certified
+
+
+def test_readout_variation_trains_and_is_certified(examples):
+    x, y = examples
+    marked = np.concatenate([np.zeros((len(x), 1, 6)), x], axis=1)  # a class token to ask with
+    marked[:, 0, 0] = 1
+    result = fit(marked, y, num_heads=4, max_steps=200, model=ReadoutModel(0), config=QUICK)
+    assert result.certified
+    assert result.layer.patterns(marked).shape == (40, 4, 1, 5)
+
+
+def test_theory_step_meets_its_limit(examples):
+    result = fit(*examples, num_heads=2, step="theory", max_steps=20, config=QUICK)
+    assert result.certificate.check("A.step").status is Status.HOLDS
+    assert result.certified
+
+
+def test_model_file_round_trip(solution, examples, tmp_path):
+    path = tmp_path / "model.safetensors"
+    solution.layer.save(path)
+    back = TrainedClassifier.load(path)
+    np.testing.assert_array_equal(back.decision(examples[0]), solution.layer.decision(examples[0]))
+    assert json.dumps(solution.to_json(path)["layer"]["shapes"])
+    np.testing.assert_allclose(back.patterns(examples[0]).sum(axis=-1), 1, rtol=1e-12)
+
+
+def test_weights_cannot_be_changed(solution):
+    with pytest.raises(ValueError, match="read-only"):
+        solution.layer.u[0, 0, 0] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.arange(40) % 3}, "y: must hold the labels"),
+        ({"y": np.ones(40)}, "y: must hold both labels"),
+        ({"num_heads": 0}, "num_heads: must be an integer >= 1"),
+        ({"num_heads": 2.5}, "num_heads: must be an integer >= 1"),
+        ({"step": -1.0}, "step: must be a number > 0"),
+        ({"step": "fast"}, "step: must be a number > 0"),
+        ({"optimizer": "sgd"}, "optimizer: must be one of"),
+        ({"init": "ones"}, "init: must be one of"),
+        ({"max_steps": 0}, "max_steps: must be an integer >= 1"),
+        ({"x": np.zeros((40, 6))}, "x: must have shape"),
+        ({"test": (np.zeros((3, 5, 6)), np.ones(3))}, "test: must have tokens of shape"),
+    ],
+)
+def test_bad_input_is_named(examples, change, message):
+    given = {"x": examples[0], "y": examples[1], "num_heads": 2} | change
+    with pytest.raises(ValueError, match=message):
+        fit(**given)
+
+
+def test_nan_tokens_are_named(examples):
+    x = examples[0].copy()
+    x[3, 1, 2] = np.nan
+    with pytest.raises(ValueError, match=r"x: must be finite, got nan at index \(3, 1, 2\)"):
+        fit(x, examples[1], num_heads=2)
+
+
+def test_other_number_of_tokens_is_named(solution):
+    with pytest.raises(ValueError, match=r"x: must have shape \(n, 4, 6\) as fitted"):
+        solution.layer.predict(np.zeros((2, 5, 6)))

@@ -1,0 +1,85 @@
+"""Sweeps equal single runs; plans; the command's function."""
+
+import numpy as np
+import pytest
+
+from attnlearn.data import TokenizedMixture
+from attnlearn.training import TrainConfig, fit, fit_many, plan, train_file
+
+EXAMPLES = TokenizedMixture(tokens=3, dim=5).sample(24, seed=1)
+
+
+def test_sweep_equals_single_runs():
+    sweep = fit_many(*EXAMPLES, num_heads=(1, 3), seeds=(0, 5), step=0.5, max_steps=130)
+    single = fit(*EXAMPLES, num_heads=3, seed=5, step=0.5, max_steps=130, config=TrainConfig(replays=0))
+    run = sweep.classifiers[3]
+    assert (run.num_heads, run.tokens) == (3, 3)
+    np.testing.assert_allclose(run.u, single.layer.u, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(run.w, single.layer.w, rtol=1e-9, atol=1e-11)
+    assert sweep.losses.shape == (4, 130)
+    assert sweep.steps_to(sweep.losses[3, 40])[3] == 40
+    assert sweep.steps_to(0.0)[0] == -1
+
+
+def test_sweep_does_not_depend_on_blocks(monkeypatch):
+    from attnlearn.training import _sweep
+
+    whole = fit_many(*EXAMPLES, num_heads=2, seeds=range(5), step=0.5, max_steps=20)
+    monkeypatch.setattr(_sweep, "SWEEP_BLOCK", 2)
+    pieces = fit_many(*EXAMPLES, num_heads=2, seeds=range(5), step=0.5, max_steps=20)
+    np.testing.assert_allclose(pieces.losses, whole.losses, rtol=1e-12)
+
+
+def test_plan_predicts_what_fit_measures():
+    prediction = plan(*EXAMPLES, num_heads=4)
+    assert prediction.separable
+    assert [row["heads"] for row in prediction.table] == [1, 4, 16]
+    solution = fit(*EXAMPLES, num_heads=4, max_steps=20, config=TrainConfig(replays=0))
+    assert prediction.margin == pytest.approx(solution.stats["tiers"]["a-priori"]["gamma"])
+    assert prediction.practical_step == pytest.approx(solution.phase("compare").evidence["step"])
+    distances = [target.distance for target in prediction.targets]
+    assert distances == sorted(distances)
+    assert all(target.heads_needed > 1 for target in prediction.targets)
+    assert "gamma" in str(prediction)
+    assert prediction.to_json()["separable"] is True
+
+
+def test_plan_of_inseparable_labels_predicts_nothing():
+    x = np.ones((4, 2, 3))
+    prediction = plan(x, np.array([1, -1, 1, -1]), num_heads=2, heads=())
+    assert not prediction.separable
+    assert prediction.targets == ()
+    assert "predicts nothing" in str(prediction)
+
+
+def test_realizability_lemma_by_evaluation():
+    """With enough heads theta_0 + radius v has the loss the lemma promises."""
+    from attnlearn._precision import precision
+    from attnlearn.training import AttentionModel, bounds, loss_and_gradient
+    from attnlearn.training._calibration import CURVATURE_ALLOWANCE
+    from attnlearn.training._compare import tangent
+    from attnlearn.training._initialize import initialize
+    from attnlearn.training._problem import make_problem
+
+    x, y = 0.5 * EXAMPLES[0], EXAMPLES[1]
+    heads = 8192
+    problem = make_problem(x, y, num_heads=heads, init="zero")
+    begin = initialize(AttentionModel(), "zero", x, y, heads, np.random.default_rng(0))
+    with precision(np.float64):
+        found = tangent(problem, begin, np.random.default_rng(0))
+    loss = 0.5
+    radius = bounds.realizability_radius(0.0, found.margin, loss, CURVATURE_ALLOWANCE)
+    star = [p + radius * v for p, v in zip(begin, found.direction)]
+    norm = float(np.linalg.norm(star[0], axis=(1, 2)).max())
+    curvature = problem.constants(norm)[1] / heads**0.5 * radius**2
+    assert curvature <= 2 * CURVATURE_ALLOWANCE, "the premise must hold for the test to say anything"
+    assert loss_and_gradient(*star, x, y)[0] <= loss
+
+
+def test_train_file_reports_missing_arrays(tmp_path):
+    np.savez(tmp_path / "bad.npz", x=np.zeros((2, 3, 4)))
+    with pytest.raises(ValueError, match="path: must hold the arrays x and y"):
+        train_file(tmp_path / "bad.npz")
+    (tmp_path / "junk.npz").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"path: must be an .npz file"):
+        train_file(tmp_path / "junk.npz")
