@@ -1,7 +1,7 @@
 """The spectral route: phases that find the heads' span in a moment of the data and the heads inside it.
 
-    spectral_phases(config)     prepare, moment, count, unmix as (name, function) pairs for the pipeline
-    Problem, State              what they take and what they build up
+spectral_phases(config)     prepare, moment, count, unmix as (name, function) pairs for the pipeline
+Problem, State              what they take and what they build up
 """
 
 from attnlearn.recovery.spectral._assemble import SpectralConfig as SpectralConfig

@@ -16,6 +16,7 @@ from typing import Any
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
+from attnlearn.recovery.spectral._threads import one_blas_thread
 from attnlearn.recovery.spectral._unmix import unmix
 
 
@@ -36,4 +37,4 @@ def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any
     >>> [name for name, _ in spectral_phases(SpectralConfig())]
     ['prepare', 'moment', 'count', 'unmix']
     """
-    return [("prepare", prepare), ("moment", moment), ("count", count), ("unmix", unmix)]
+    return [(phase.__name__, one_blas_thread(phase)) for phase in (prepare, moment, count, unmix)]

@@ -34,13 +34,13 @@ SPARE = 4
 PASSES = 10
 """Passes over the data at most; with warm starts 3 to 5 suffice."""
 SUBSET = 4
-"""The first two passes see a quarter of the examples: their vectors are only a start."""
+"""The first passes, four at most, see a quarter of the examples: their vectors are only a start."""
 DEFLATION_STEP = 2 / 3
 """The step that contracts errors symmetric under the swap and errors orthogonal to their swap alike, by 3."""
 STRONG_FIRST = 0.5
 """Pass j deflates only components above 0.5^j of the largest: the swap of a head that is not yet in D is weaker
 than the head, so what is left after the strong ones are in D is more often a head."""
-SETTLED = 1e-2
+SETTLED = 2e-2
 """Relative change of the singular values between passes at which the deflation has converged; their own
 statistical error is larger."""
 ABOVE_FLOOR = 1.2

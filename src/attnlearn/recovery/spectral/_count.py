@@ -6,7 +6,7 @@ examples, and the three are judged on *select* examples. The floor decides; a he
 there is reported as doubtful. When the weakest value is close to the floor the number of examples at which it
 would stand clear of it is stated.
 
-Cost: three unmixings of a few hundred sequences.
+Cost: a few unmixings of a few hundred sequences; the neighbours start from the answer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "next_over_floor": float(values[heads] / floor) if heads < len(values) else None,
         "examples_for_clear_view": _clear(problem, float(values[heads - 1]), floor),
     }
-    residuals = {}
-    for candidate in (heads - 1, heads, heads + 1):
-        if 1 <= candidate <= len(values):
-            residuals[candidate] = _judged(problem, state, tools, candidate)
-    evidence["select_residuals"] = {str(number): value for number, value in residuals.items()}
+    rng = tools.rng("count")
+    model, other = span_models(problem, state, min(heads + 1, len(values)), rng)
+    a, residuals = _neighbours(model, other, heads, rng)
+    evidence["select_residuals"] = {str(number): value for number, value in sorted(residuals.items())}
     fewer = residuals.get(heads - 1)
     evidence["doubtful"] = bool(fewer is not None and fewer < calibration.FEWER_WORSE * residuals[heads])
-    return dataclasses.replace(state, num_heads=heads), evidence
+    return dataclasses.replace(state, num_heads=heads, coordinates=a), evidence
 
 
 def _clear(problem: Problem, weakest: float, floor: float) -> int:
@@ -52,11 +51,26 @@ def _clear(problem: Problem, weakest: float, floor: float) -> int:
     return int(np.ceil(problem.examples.num * (calibration.VISIBLE_AT * floor / signal) ** 2))
 
 
-def _judged(problem: Problem, state: State, tools: Tools, heads: int) -> float:
-    rng = tools.rng(f"count {heads}")
-    model, other = span_models(problem, state, heads, rng)
-    a, fit, _, _ = best_start(model, heads, rng)
-    return other.judge(a, fit.mixing)
+def _neighbours(
+    model: SpanModel, other: SpanModel, heads: int, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "m m"], dict[int, float]]:
+    """Coordinates of `heads` heads, and the residual on select examples with one fewer, as many, one more."""
+    exact = model.leading(heads)
+    a, fit, _, _ = best_start(exact, heads, rng)
+    residuals = {heads: other.leading(heads).judge(a, fit.mixing)}
+    if heads > 1:
+        fewer = model.leading(heads - 1)
+        weight = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a, axis=1)
+        start = np.delete(a, np.argmin(weight), axis=0)[:, : heads - 1]
+        start, found, _ = fewer.descend(start)
+        residuals[heads - 1] = other.leading(heads - 1).judge(start, found.mixing)
+    if model.l > heads:
+        start = np.zeros((heads + 1, heads + 1))
+        start[:heads, :heads] = a
+        start[heads] = random_start(rng, 1, model.spread)[0]
+        start, found, _ = model.descend(start)
+        residuals[heads + 1] = other.judge(start, found.mixing)
+    return a, residuals
 
 
 def span_models(
@@ -83,12 +97,16 @@ def span_models(
 
 
 def best_start(
-    model: SpanModel, heads: int, rng: np.random.Generator, starts: int = calibration.STARTS
+    model: SpanModel,
+    heads: int,
+    rng: np.random.Generator,
+    first: Float[np.ndarray, "m l"] | None = None,
 ) -> tuple[Float[np.ndarray, "m l"], Fit, list[float], list[int]]:
-    """The best of several random starts; two that agree end the search."""
+    """The best of several starts, `first` and random ones; two that agree end the search."""
     best, shares, steps = None, [], []
-    for _ in range(starts):
-        a, fit, taken = model.descend(random_start(rng, heads, model.spread))
+    for number in range(calibration.STARTS):
+        start = random_start(rng, heads, model.spread) if first is None or number else first
+        a, fit, taken = model.descend(start)
         steps.append(taken)
         agree = best is not None and abs(fit.share - best[1].share) < calibration.AGREE * best[1].share
         shares.append(fit.share)

@@ -49,24 +49,21 @@ def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     vectors = min(vectors, operator.most)
     svd = _Deflated(operator.start(rng, vectors), given)
     history = []
+    full = few.pairs == operator.pairs
     for number in range(calibration.PASSES):
-        early = number < 2 and few.pairs < operator.pairs
-        change = svd.step(
-            few if early else operator, floor * np.sqrt(operator.pairs / few.pairs) if early else floor
-        )
+        scale = 1.0 if full else np.sqrt(operator.pairs / few.pairs)
+        change = svd.step(operator if full else few, scale * floor)
         history.append(svd.values.tolist())
         tools.progress.update(heads=svd.heads, weakest=float(svd.values[max(svd.heads - 1, 0)] / floor))
         spare = len(svd.values) - svd.heads
-        if (
-            not early
-            and svd.complete
-            and given is None
-            and spare < calibration.SPARE
-            and len(svd.values) < operator.most
-        ):
+        if svd.complete and given is None and spare < calibration.SPARE and len(svd.values) < operator.most:
             svd.widen(operator.start(rng, min(len(svd.values) // 2 + 1, operator.most - len(svd.values))))
-        elif not early and svd.complete and change < calibration.SETTLED:
+        elif full and svd.complete and change < calibration.SETTLED:
             break
+        elif svd.complete and number >= 2 and (change < 3 * calibration.SETTLED or svd.heads == 0):
+            svd.trim(svd.heads + calibration.SPARE + 1)
+            full = True
+        full |= number + 1 >= calibration.SUBSET
     state = dataclasses.replace(
         state, singular_values=svd.values, query_basis=svd.left, value_basis=svd.right, floor=float(floor)
     )
@@ -121,6 +118,11 @@ class _Deflated:
         if self.heads != heads or heads == 0:
             return np.inf if self.heads else 0.0
         return float(np.max(np.abs(self.values[:heads] - before[:heads]) / self.values[:heads]))
+
+    def trim(self, count: int) -> None:
+        """Stop following vectors beyond `count`: noise, once the heads are known."""
+        if self.heads:
+            self.right, self.values = self.right[:count], self.values[:count]
 
     def widen(self, more: Right) -> None:
         """Look for further vectors beside those found."""

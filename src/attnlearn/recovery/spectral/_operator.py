@@ -13,6 +13,7 @@ from jaxtyping import Float
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._rows import Rows, RowSource
 from attnlearn.recovery.spectral._state import State
+from attnlearn.recovery.spectral._threads import in_order
 
 Known = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -76,12 +77,15 @@ class MomentOperator:
         """T G for G = `right` (l, r, o): (l, r + 1, r). `signs` flips the outputs of whole sequences."""
         vectors, r, o = right.shape
         matrix = np.ascontiguousarray(right.transpose(2, 0, 1).reshape(o, vectors * r), np.float32)
-        product = np.zeros((r + 1, vectors * r))
-        for rows, residual in self._signed(vectors, signs):
+
+        def part(signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+            rows, residual = signed
             n, k, _ = rows.z.shape
             stacked = (residual.reshape(n * k, o) @ matrix).reshape(n, k * vectors, r)
             mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
-            product += self._queries(rows).reshape(n * k, r + 1).T @ mixed
+            return self._queries(rows).reshape(n * k, r + 1).T @ mixed
+
+        product = _total(part, self._signed(vectors, signs), (r + 1, vectors * r))
         product = product.reshape(r + 1, vectors, r).transpose(1, 0, 2) / self.pairs
         if signs is None:
             product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
@@ -102,12 +106,15 @@ class MomentOperator:
         vectors, width, r = left.shape
         o = self.source.out_dim
         matrix = np.ascontiguousarray(left.transpose(1, 0, 2).reshape(width, vectors * r), np.float32)
-        product = np.zeros((vectors * r, o))
-        for rows, residual in self._signed(vectors, signs):
+
+        def part(signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+            rows, residual = signed
             n, k, _ = rows.z.shape
             stacked = (self._queries(rows).reshape(n * k, width) @ matrix).reshape(n, k * vectors, r)
             mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
-            product += mixed.T @ residual.reshape(n * k, o)
+            return mixed.T @ residual.reshape(n * k, o)
+
+        product = _total(part, self._signed(vectors, signs), (vectors * r, o))
         product = product.reshape(vectors, r, o) / self.pairs
         if signs is None:
             product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
@@ -130,3 +137,11 @@ class MomentOperator:
             )
             start += n
             yield rows, residual
+
+
+def _total(part, chunks, shape: tuple[int, ...]) -> np.ndarray:
+    """The float64 sum of float32 parts, in order."""
+    total = np.zeros(shape)
+    for value in in_order(part, chunks):
+        total += value
+    return total

@@ -12,17 +12,18 @@ directions or keys vary, and with ATTENTION_TOO_WEAK when the linear fit leaves 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attnlearn._canonical import Support
-from attnlearn.data import Examples
+from attnlearn.data import Chunk, Examples
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._rows import linear_features, visible_keys, white_tokens
 from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._threads import in_order
 
 _CHUNK = 2048
 
@@ -122,8 +123,7 @@ def looks_causal(examples: Examples, indices: np.ndarray, support: Support, inve
     return unexplained(first) < calibration.CAUSAL_FIRST and unexplained(last) > calibration.CAUSAL_REST
 
 
-@dataclass
-class _Statistics:
+class _Statistics(NamedTuple):
     count: np.ndarray  # real tokens at each position
     both: np.ndarray  # sequences in which two positions are real
     first: np.ndarray
@@ -135,28 +135,36 @@ class _Statistics:
 
 def _statistics(examples: Examples, fit: np.ndarray, state: State) -> _Statistics:
     """One pass: position means and Gram, fourth moments, and the normal equations of the linear fit."""
-    k, r, o = examples.tokens, state.basis.shape[1], examples.out_dim
-    features = (2 * r + 1) * (2 if state.causal or examples.masked else 1)
-    sums = _Statistics(
-        np.zeros(k), np.zeros((k, k)), np.zeros((k, r)), np.zeros((k, k)), np.zeros(r),
-        np.zeros((features, features)), np.zeros((features, o)),
-    )  # fmt: skip
     inverse = state.inverse.T.astype(np.float32)
-    for x, y, mask in examples.chunks(_CHUNK, fit):
-        z = white_tokens(x, state.mean, inverse)
-        weights = np.ones(z.shape[:2], np.float32) if mask is None else mask.astype(np.float32)
-        z = z * weights[..., None]
-        phi = linear_features(z, visible_keys(k, mask, bool(state.causal))).reshape(-1, features)
-        phi = phi if mask is None else phi * weights.reshape(-1, 1)
-        sums.count += weights.sum(axis=0)
-        sums.both += weights.T @ weights
-        sums.first += z.sum(axis=0)
-        flat = np.swapaxes(z, 0, 1).reshape(k, -1)
-        sums.gram += flat @ flat.T
-        sums.fourth += (z.reshape(-1, r) ** 4).sum(axis=0)
-        sums.normal += phi.T @ phi
-        sums.right += phi.T @ y.reshape(-1, o).astype(np.float32)
-    return sums
+    total: list[np.ndarray] | None = None
+    for part in in_order(
+        lambda chunk: _chunk_statistics(chunk, state, inverse), examples.chunks(_CHUNK, fit)
+    ):
+        part = [np.asarray(entry, np.float64) for entry in part]
+        total = part if total is None else [a + b for a, b in zip(total, part)]
+    return _Statistics(*total)
+
+
+def _chunk_statistics(chunk: Chunk, state: State, inverse: np.ndarray) -> _Statistics:
+    x, y, mask = chunk
+    _, k, _ = x.shape
+    z = white_tokens(x, state.mean, inverse)
+    r, o = z.shape[2], y.shape[2]
+    weights = np.ones(z.shape[:2], np.float32) if mask is None else mask.astype(np.float32)
+    z = z if mask is None else z * weights[..., None]
+    phi = linear_features(z, visible_keys(k, mask, bool(state.causal))).reshape(len(x) * k, -1)
+    phi = phi if mask is None else phi * weights.reshape(-1, 1)
+    flat = np.swapaxes(z, 0, 1).reshape(k, -1)
+    squares = np.square(z.reshape(-1, r))
+    return _Statistics(
+        weights.sum(axis=0, dtype=np.float64),
+        weights.T @ weights,
+        z.sum(axis=0, dtype=np.float64),
+        flat @ flat.T,
+        np.einsum("ir,ir->r", squares, squares),
+        phi.T @ phi,
+        phi.T @ y.reshape(-1, o).astype(np.float32),
+    )
 
 
 def _modelled(sums: _Statistics, num: int, r: int) -> dict[str, np.ndarray]:

@@ -33,7 +33,7 @@ class State:
     prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
     correlations of z, its excess kurtosis, the linear fit of the outputs, the output whitening.
     moment: singular values, query_basis and value_basis (in white coordinates), floor.
-    count: num_heads. unmix: the layer in the caller's coordinates, and the inferred rank.
+    count: num_heads and the heads' coordinates on the span. unmix: the layer in the caller's coordinates, and the inferred rank.
 
     >>> State().num_heads is None
     True
@@ -54,6 +54,7 @@ class State:
     value_basis: Float[np.ndarray, "l r o"] | None = None
     floor: float | None = None
     num_heads: int | None = None
+    coordinates: Float[np.ndarray, "m m"] | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None

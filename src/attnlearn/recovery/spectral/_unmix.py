@@ -1,7 +1,7 @@
 """Unmix: from the span to a layer that refine can start from.
 
-Theory, section 3 (Unmix, Whitening). Several starts of variable projection on the span give each head's Theta_i
-and c_i; the best, judged on *select* examples, is kept. W_i and b then follow by least squares on the attention
+Theory, section 3 (Unmix, Whitening). Variable projection on the span, from the coordinates that the count found
+and from random ones, on fresh rows, gives each head's Theta_i and c_i. W_i and b then follow by least squares on the attention
 of the found heads, free of the span. Everything is carried back to the caller's coordinates:
 
     Theta = B^{+T} Theta' B^+,  c = B^{+T} c' - Theta^T mu,  W = B^{+T} W',  b = b' - mu^T S.
@@ -30,7 +30,7 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     heads = state.num_heads
     rng = tools.rng(f"unmix {heads}")
     model, other = span_models(problem, state, heads, rng)
-    a, fit, shares, steps = best_start(model, heads, rng)
+    a, fit, shares, steps = best_start(model, heads, rng, first=state.coordinates)
     scores = np.tensordot(a, state.query_basis[:heads], axes=1)
     theta, query_bias = scores[:, :-1], scores[:, -1]
     w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)

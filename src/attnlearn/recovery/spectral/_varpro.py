@@ -11,6 +11,7 @@ Cost: O(rows m^2 (m^2 + features)) per step. What can fail: a start may end in a
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,16 @@ class SpanModel:
         target = residual[:, queries].reshape(n * self.a, -1) @ directions.astype(np.float32)
         self.target = self._free(target).reshape(-1)
         self.size = float(self.target @ self.target)
+
+    def leading(self, count: int) -> SpanModel:
+        """The model on the first `count` basis vectors only; shares memory."""
+        if count == self.l:
+            return self
+        part = copy.copy(self)
+        part.l, part.spread = count, self.spread[:count]
+        part.scores = self.scores[:count]
+        part.values = np.ascontiguousarray(self.values[:, :, : count * self.q])
+        return part
 
     def _free(self, columns: np.ndarray) -> np.ndarray:
         """`columns` without what the nuisance features explain."""
