@@ -1,0 +1,45 @@
+# %% [markdown]
+# # Recover a real attention layer from examples only
+#
+# The layer belongs to a published antibody language model: 8 heads of rank 16 on tokens of dimension 128, with large
+# query biases. `recover` sees nothing but random inputs and the layer's outputs.
+
+# %%
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "demo" / "compiled"))
+
+import numpy as np  # noqa: E402
+
+import attnlearn  # noqa: E402
+from attnlearn import data, distance  # noqa: E402
+
+# %% The truth, used only to make examples and to judge the answer.
+truth = attnlearn.load(ROOT / "tests" / "layers" / "sapiens-vh-layer0.safetensors", dtype=np.float64)
+x = data.Gaussian(tokens=8, dim=truth.dim).sample(20_000, seed=1)
+y = truth(x)
+print(f"{len(x):,} examples of {x.shape[1]} Gaussian tokens, dimension {truth.dim}")
+
+# %% Everything from here on sees x and y only.
+solution = attnlearn.recover(x, y, progress="bar" if sys.stderr.isatty() else "plain", raise_on_failure=False)
+print(f"\n{solution}")
+
+# %% How far the answer is from the truth.
+if solution.layer is not None:
+    error = distance(solution.layer, truth)
+    print(f"\nheads    found {solution.layer.num_heads}, true {truth.num_heads}")
+    print(
+        f"errors   theta {error.theta:.1e}, w {error.w:.1e}, query bias {error.query_bias:.1e}, "
+        f"output bias {error.output_bias:.1e}"
+    )
+    folder = ROOT / "demo"
+    folder.mkdir(exist_ok=True)
+    solution.layer.save(folder / "layer.safetensors")
+    solution.save_json(folder / "result.json", folder / "layer.safetensors")
+    print(f"wrote    {(folder / 'result.json').relative_to(ROOT)}, {(folder / 'layer.safetensors').relative_to(ROOT)}")
+sys.exit(0 if solution.certified else 3)
