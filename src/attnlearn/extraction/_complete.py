@@ -8,7 +8,8 @@ and logits log alpha_i(a, b)/alpha_i(a, a) = z_i(a, b) = (t_a, 1)^T [Theta_i; c_
 all heads at once. A reference token asked with all others gives, in its own rows, its row of the score matrix, and
 in the others' rows one equation for each of theirs. So r + 3 references suffice for heads of rank r: the
 references' rows span the key side, and every other row lies in that span with r unknowns. References are added
-until the singular values of every head's known rows show a gap, or until all tokens are references.
+until the singular values of every head's known rows show a gap and random queries are explained, or until all
+tokens are references.
 
 Three tokens carry two references at once. They need 2 m <= d_out; otherwise pairs are sent.
 Cost: (r + 3) d / 2 sequences of three tokens, d^2 / 4 at full rank. What can fail: saturated weights (dropped).
@@ -16,11 +17,14 @@ Cost: (r + 3) d / 2 sequences of three tokens, d^2 / 4 at full rank. What can fa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._layer import AttentionLayer
+from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
@@ -51,6 +55,12 @@ class ScoreTable:
         solution, *_ = np.linalg.lstsq(system * weight[:, None], logits * weight, rcond=1e-10)
         return solution if span is None else span @ solution
 
+    def reference_rows(self, a: int) -> Float[np.ndarray, "m d"]:
+        """The row of a token that was shown with all others, for every head: as many equations as unknowns."""
+        others = np.arange(len(self.tokens)) != a
+        logits = self.sums[:, a, others] / self.trust[:, a, others]
+        return np.linalg.solve(self.tokens[others] - self.tokens[a], logits.T).T
+
 
 def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Theta_i and the rank, from as few reference tokens as the rank allows."""
@@ -61,24 +71,44 @@ def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
     triples = problem.config.max_tokens >= 3 and 2 * heads <= calibration.TRIPLE_SHARE * len(state.bias)
     table = ScoreTable(tokens, heads)
     references: list[int] = []
-    ranks = None
+    known = np.zeros((heads, 0, d))
+    ranks, explained, misses = None, False, []
     order = list(rng.permutation(d + 1))
-    while ranks is None and len(references) <= d:
+    check = inquiry.ask(
+        state.scale * rng.standard_normal((calibration.CHECK_SEQUENCES, 3 if triples else 2, d))
+    )
+    while not explained and len(references) <= d:
         fresh = order[len(references) : len(references) + calibration.GROW_ROWS]
         _ask_references(inquiry, table, fresh, references, triples)
         references += fresh
-        ranks, gaps = row_ranks(table, references)
-    theta, query_bias = assemble(table, references, ranks)
-    rank = None if ranks is None else max(1, max(ranks))
+        known = np.concatenate([known, np.stack([table.reference_rows(a) for a in fresh], 1)], 1)
+        ranks, gaps = row_ranks(known)
+        if ranks is not None or len(references) > d:
+            theta, query_bias = assemble(table, known, ranks)
+            misses.append(unexplained(replace(state, theta=theta, query_bias=query_bias), *check))
+            explained = misses[-1] <= calibration.UNEXPLAINED
+    rank = None if ranks is None else theta_rank(theta, ranks)
     evidence = {
         "references": len(references),
         "ranks": ranks,
+        "unexplained": misses,
         "gaps": gaps,
         "tokens_per_query": 3 if triples else 2,
         "query_bias_change": float(np.abs(query_bias - state.query_bias).max()),
         **counts(problem.oracle),
     }
     return inquiry.kept(theta=theta, query_bias=query_bias, rank=rank), evidence
+
+
+def unexplained(state: State, x: Tokens, y: Outputs) -> float:
+    """Error on random queries over that of the best layer without scores (uniform attention)."""
+    found, flat = (
+        AttentionLayer(
+            scale * state.theta, state.w, scale * state.query_bias, state.bias, causal=state.causal
+        )
+        for scale in (1.0, 0.0)
+    )
+    return float(np.linalg.norm(found(x) - y) / max(np.linalg.norm(flat(x) - y), np.finfo(float).tiny))
 
 
 def fixed_tokens(problem: Problem, state: State, rng: np.random.Generator) -> Float[np.ndarray, "t d"]:
@@ -126,15 +156,20 @@ def read_logits(inquiry: Inquiry, table: ScoreTable, index: np.ndarray) -> None:
             table.add(index[:, row], index[:, b], np.log(high / low), 1 / error**2)
 
 
-def row_ranks(table: ScoreTable, references: list[int]) -> tuple[list[int] | None, list[float]]:
+def row_ranks(known: Float[np.ndarray, "m a d"]) -> tuple[list[int] | None, list[float]]:
     """The rank of every head from its references' rows, or None as long as some head shows no gap."""
-    ranks, gaps = [], []
-    for head in range(len(table.sums)):
-        rows = np.stack([table.row(head, a) for a in references])
-        rank, gap = gap_rank(np.linalg.svd(rows, compute_uv=False))
-        ranks.append(rank)
-        gaps.append(gap)
-    return (None if any(rank is None for rank in ranks) else ranks), gaps
+    found = [gap_rank(singular) for singular in np.linalg.svd(known, compute_uv=False)]
+    ranks = [rank for rank, _ in found]
+    return (None if any(rank is None for rank in ranks) else ranks), [gap for _, gap in found]
+
+
+def theta_rank(theta: Float[np.ndarray, "m d d"], ranks: list[int]) -> int:
+    """Largest rank of the Theta_i: that of the rows, or one less where a query bias outside adds one."""
+    singular = np.linalg.svd(theta, compute_uv=False)
+    for head, rank in enumerate(ranks):
+        if rank >= 2 and singular[head, rank - 1] * calibration.RANK_GAP < singular[head, rank - 2]:
+            ranks[head] = rank - 1
+    return max(1, *ranks)
 
 
 def gap_rank(singular: Float[np.ndarray, "s"]) -> tuple[int | None, float]:
@@ -154,7 +189,7 @@ def gap_rank(singular: Float[np.ndarray, "s"]) -> tuple[int | None, float]:
 
 
 def assemble(
-    table: ScoreTable, references: list[int], ranks: list[int] | None
+    table: ScoreTable, known: Float[np.ndarray, "m a d"], ranks: list[int] | None
 ) -> tuple[Float[np.ndarray, "m d d"], Float[np.ndarray, "m d"]]:
     """Theta_i and c_i from all rows, each inside the span of the references' rows when that is smaller."""
     tokens = table.tokens
@@ -163,8 +198,7 @@ def assemble(
     for head in range(len(table.sums)):
         span = None
         if ranks is not None:
-            known = np.stack([table.row(head, a) for a in references])
-            span = np.linalg.svd(known)[2][: ranks[head]].T
+            span = np.linalg.svd(known[head])[2][: ranks[head]].T
         rows = np.stack([table.row(head, a, span) for a in range(len(tokens))])
         stacked = np.linalg.solve(extended, rows)
         theta.append(stacked[:-1])

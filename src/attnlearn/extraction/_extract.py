@@ -35,8 +35,8 @@ from attnlearn.oracle import Oracle
 from attnlearn.solve._certify import (
     Held,
     certify,
-    example_scale,
     exactness_limit,
+    example_scale,
     rounding_floor,
     unit_errors,
 )

@@ -103,7 +103,7 @@ def exact_slice(
         turn = np.linalg.svd(start[:, :q])[2][:heads].T
         basis, start = basis @ turn, np.c_[start[:, :q] @ turn, start[:, q:]]
         q = heads
-    rows = heads + q + 3
+    rows = heads + q + 1  # m + q + 2 unknowns per head, and the sum rule is a row
     number = (rows if state.causal else (rows + 1) // 2) + calibration.DESIGN_SURPLUS
     amplification, points = design(start, number, state, rng)
     g = respond(inquiry, points @ basis.T, delta[None])
@@ -170,7 +170,9 @@ def design(
 def noise_amplification(start: Float[np.ndarray, "m p"], x: Float[np.ndarray, "r p"]) -> float:
     """Largest inverse singular value of the decoupled Gauss-Newton systems (columns of unit size)."""
     weights = sigmoid(x @ start.T)
-    system = _systems(weights[None], x / np.abs(x).max(0).clip(1e-300))[0]
+    sizes = np.abs(x).max(0)
+    seen = sizes > 0  # the row feature of a causal layer is always 0
+    system = _systems(weights[None], x[:, seen] / sizes[seen])[0]
     smallest = np.linalg.svd(system, compute_uv=False)[:, -1]
     return float(1 / max(smallest.min(), 1e-30))
 
@@ -195,7 +197,7 @@ def solve_slices(
 
     Returns slopes, values (b, m, o), the residual of one scalar inside the span and the part of g outside it.
     """
-    b, m, p = slopes.shape
+    b, m, _ = slopes.shape
     rows = np.concatenate([g, target[:, None]], 1)
     n = rows.shape[1]
     left, singular, span = np.linalg.svd(rows, full_matrices=False)

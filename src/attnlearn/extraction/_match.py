@@ -85,7 +85,7 @@ def sweep(inquiry: Inquiry, found: Slice, rng: np.random.Generator) -> tuple[Swe
         slopes[todo], values[todo], residual[todo], limit = solved
         rounds.append(len(todo))
         todo = todo[residual[todo] > limit]
-        if not len(todo) or len(todo) > d // 2:
+        if not len(todo):
             break
         etas[todo] /= 3
     evidence = {"displacement": length, "slices": rounds, "worst_residual": float(residual.max())}

@@ -17,7 +17,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
-from attnlearn.solve._refine import Refined, RefineConfig, refine
+from attnlearn.solve._refine import RefineConfig, Refined, refine
 
 EVERY_EQUATION = 1e9
 """Queries are few and designed: a random part of them would leave directions unseen."""
