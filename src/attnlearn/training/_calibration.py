@@ -10,8 +10,8 @@ step at (n,T,d,H) = (500,10,50,64): 60 ms at 0.3e6 and 0.6e6, 67 ms at 1.6e6, 70
 leave the cache, smaller ones pay per call."""
 
 SEGMENT_STEPS = 100
-"""Steps in one call of the compiled loop. Progress, checkpoints and interrupts happen between calls; a call
-costs about 0.1 ms, which is nothing beside 100 steps even at n = 10."""
+"""Steps in one call of the compiled loop; progress, checkpoints and interrupts happen between calls. A choice,
+not tuned: the cost of a call has not been measured."""
 
 THIRD_MOMENT = 4 / (3 * math.sqrt(3))
 """Largest third central moment of a variable in [-1, 1]: 8 p (1-p) (1-2p) at its maximum over p, 0.7698."""
@@ -30,8 +30,8 @@ GENERALIZATION_FACTOR = 8.5
 """2 * 17/4: eta sum L_k <= (17/4) D^2, and the stability bound has a factor 2."""
 
 RADII = 33
-"""Radii tried for the comparator theta_0 + radius v, spaced evenly in logarithm; the best of 33 is within 2 %
-of the best of 1000 on the mixture."""
+"""Radii tried for the comparator theta_0 + radius v, spaced evenly in logarithm. A choice: any radius gives a
+valid bound, and how much a finer grid would tighten it has not been measured."""
 
 RADIUS_RANGE = (1e-2, 1e3)
 """The radii tried, in units of 1 / margin."""
@@ -41,24 +41,25 @@ TANGENT_EXAMPLES = 1000
 the comparator, whose loss is still evaluated on all. The hard-margin QP costs n^3."""
 
 MARGIN_RIDGE = 1e-10
-"""Added to the diagonal of the scaled kernel (trace n) so that the QP solver's factorization exists; the
-margin reported is computed from the kernel itself, so it is a valid lower bound for any ridge."""
+"""Added to the diagonal of the scaled kernel (trace n) so that the QP solver's factorization exists. A choice;
+the margin reported is computed from the kernel itself, so it is a valid lower bound for any ridge."""
 
 SEPARABLE = 1e-9
-"""A hull whose squared distance from 0 is below this share of the mean squared gradient counts as containing 0:
-ten times the ridge, which is what the QP can resolve."""
+"""A hull whose squared distance from 0 is below this share of the mean squared gradient counts as containing 0.
+A choice, ten times the ridge: differences below the ridge cannot mean anything."""
 
 SMALLEST_MARGIN = 1e-3
 """The radii of the comparator are in units of 1 / margin, or of 1000 over the gradients' root mean square where
-the margin is smaller than that: larger radii than these were never the best."""
+the margin is smaller than that. A choice that keeps the radii finite; not measured."""
 
 ROUNDING_UNITS = 64
-"""A descent or quasi-convexity violation below this many rounding units of the terms it is made of is
-rounding: each term is a sum over n examples or over the parameters, whose error stays below 10 units in
-float32 at n = 20,000 (chunked sums); the margin to 64 is for other machines."""
+"""A descent or quasi-convexity violation below this many rounding units of the terms it is made of counts as
+rounding. A choice, not yet measured against float64; it decides what `certified` overlooks, and what it overlooks
+is still added to the bound."""
 
 MAX_HALVINGS = 12
-"""How often step="auto" halves its step after a step that did not descend; 4096 times below the first guess."""
+"""How often step="auto" halves its step after a step that did not descend: 4096 times below the first guess. A
+choice."""
 
 DIVERGED = 1e30
 """Distances of the leave-one-out recursion above this count as infinite (float32 holds up to 3e38)."""
@@ -86,11 +87,10 @@ SWEEP_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Head counts for which a plan shows the prediction."""
 
 THEORY_ROUNDS = 5
-"""Rounds in which step="theory" and the comparator settle on each other; the step changes by less than 1 %
-after the fourth on the mixture."""
+"""Rounds in which step="theory" and the comparator settle on each other. A choice; convergence is not measured."""
 
 CURVE_POINTS = 400
 """Points of a training curve kept in a result; display data only."""
 
 SWEEP_BLOCK = 256
-"""Runs vmapped together. 1,000 seeds of a small problem: larger blocks leave the cache, smaller ones pay per call."""
+"""Runs vmapped together. A choice; other sizes have not been timed."""
