@@ -41,5 +41,7 @@ if solution.layer is not None:
     folder.mkdir(exist_ok=True)
     solution.layer.save(folder / "layer.safetensors")
     solution.save_json(folder / "result.json", folder / "layer.safetensors")
-    print(f"wrote    {(folder / 'result.json').relative_to(ROOT)}, {(folder / 'layer.safetensors').relative_to(ROOT)}")
+    print(
+        f"wrote    {(folder / 'result.json').relative_to(ROOT)}, {(folder / 'layer.safetensors').relative_to(ROOT)}"
+    )
 sys.exit(0 if solution.certified else 3)

@@ -24,7 +24,9 @@ State = TypeVar("State")
 
 def answer(state: Any) -> AttentionLayer:
     """The layer in a route's state."""
-    return AttentionLayer(state.theta, state.w, state.query_bias, state.output_bias, causal=bool(state.causal))
+    return AttentionLayer(
+        state.theta, state.w, state.query_bias, state.output_bias, causal=bool(state.causal)
+    )
 
 
 def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
@@ -34,21 +36,27 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     rows = examples.tokens * examples.out_dim
     most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, rank) / rows))
     fit = held(examples, split.fit[: max(most, calibration.REFINE_FEWEST)])
-    refined = refine(
-        start.astype(fit.x.dtype),
-        fit.x,
-        fit.y,
-        mask=fit.mask,
-        rank=rank,
-        config=RefineConfig(seed=tools.seed),
-        on_step=lambda step: tools.progress.update(residual=step["residual"]),
-    )
+    tried = []
+    for rank in dict.fromkeys((rank, None)):
+        refined = refine(
+            start.astype(fit.x.dtype),
+            fit.x,
+            fit.y,
+            mask=fit.mask,
+            rank=rank,
+            config=RefineConfig(seed=tools.seed),
+            on_step=lambda step: tools.progress.update(residual=step["residual"]),
+        )
+        tried.append({"rank": rank, "residual": refined.residual, "stop": refined.stop})
+        if refined.stop in ("floor", "target"):
+            break  # otherwise the rank may be what keeps the fit from being exact
     errors = unit_errors(refined.layer, held(examples, split.select), example_scale(fit))
     info = {
         "examples": refined.examples,
         "residual": refined.residual,
         "select_error": float(np.sqrt(np.mean(errors**2))),
         "stop": refined.stop,
+        "tried": tried,
         "steps": refined.steps,
     }
-    return dataclasses.replace(state, **refined.layer.parameters._asdict()), info  # type: ignore[type-var]
+    return dataclasses.replace(state, rank=rank, **refined.layer.parameters._asdict()), info  # type: ignore[type-var]

@@ -89,3 +89,6 @@ GUESSED_HEADS = 8
 """Number of heads assumed for that estimate when none is visible and the caller gave none."""
 RANK_EDGE = 1.3
 """Singular values of a head above this multiple of the noise edge count towards its rank."""
+RANK_DROP = 1.8
+"""A fall of the heads' mean spectrum by this factor from one singular value to the next is an edge: noise falls by
+less than 1.05 a step, and the heads of the antibody layers drop by 3.7 after their sixteenth."""

@@ -125,6 +125,10 @@ def infer_rank(
     # is sqrt(h/pairs) times 2 sqrt(r) / sqrt(r).
     unit = 2 * state.floor / (np.sqrt(total) + np.sqrt(r))
     edge = np.sqrt(np.sum((a * unit / state.singular_values[:m]) ** 2, axis=1))
-    ranks = np.sum(spectrum > calibration.RANK_EDGE * edge[:, None], axis=1)
-    rank = int(ranks.max())
+    rank = int(np.sum(spectrum > calibration.RANK_EDGE * edge[:, None], axis=1).max())
+    # A rank one too large leaves the refinement without curvature in the idle columns, so a drop that all heads
+    # share counts more than the estimated edge.
+    profile = np.exp(np.mean(np.log(np.maximum(spectrum, np.finfo(float).tiny)), axis=0))
+    drops = np.flatnonzero(profile[:-1] > calibration.RANK_DROP * profile[1:]) + 1
+    rank = int(drops[-1]) if len(drops) and drops[-1] <= r // 2 else rank
     return (rank if rank <= r // 2 else None), spectrum, edge
