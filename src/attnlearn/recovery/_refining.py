@@ -31,13 +31,13 @@ def answer(state: Any) -> AttentionLayer:
 
 def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Refine the answer in `state` on the fit side; evidence: residual by step, error on select, why it stopped."""
-    start, rank = answer(state), getattr(state, "rank", None)
+    start, guess = answer(state), getattr(state, "rank", None)
     examples, split = problem.examples, problem.split
     rows = examples.tokens * examples.out_dim
-    most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, rank) / rows))
+    most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, guess) / rows))
     fit = held(examples, split.fit[: max(most, calibration.REFINE_FEWEST)])
     tried = []
-    for rank in dict.fromkeys((rank, None)):
+    for rank in dict.fromkeys((guess, None)):
         refined = refine(
             start.astype(fit.x.dtype),
             fit.x,
