@@ -47,12 +47,12 @@ def measured_floor(operator: MomentOperator, rng: np.random.Generator) -> float:
     """The largest singular value with random signs per sequence, by a few passes from a random start."""
     from attnlearn.recovery.spectral._moment import orthonormal
 
-    signs = rng.choice(np.array([-1.0, 1.0], np.float32), operator.source.num)
+    operator = operator.flipped(rng.choice(np.array([-1.0, 1.0], np.float32), operator.source.num))
     right = operator.start(rng, min(calibration.FLIP_VECTORS, operator.most))
     value = 0.0
     for _ in range(calibration.FLIP_PASSES):
-        left = orthonormal(operator.times(right, signs=signs))
-        product = operator.transposed_times(left, signs=signs)
+        left = orthonormal(operator.times(right))
+        product = operator.transposed_times(left)
         value = float(np.linalg.norm(product.reshape(len(product), -1), 2))
         right = orthonormal(product)
     return value

@@ -7,6 +7,9 @@ Vectors are stacked inside the rows, so that each sequence is one product of rea
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float
 
@@ -23,6 +26,7 @@ class MomentOperator:
 
     def __init__(self, source: RowSource, state: State) -> None:
         self.source = source
+        self._signs: np.ndarray | None = None
         self.kurtosis = state.kurtosis
         identity = np.array_equal(state.position_correlation, np.eye(source.k))
         self.correlation = None if identity else state.position_correlation.astype(np.float32)
@@ -45,14 +49,21 @@ class MomentOperator:
     def _queries(self, rows: Rows) -> np.ndarray:
         return np.concatenate([rows.z, np.ones((*rows.z.shape[:2], 1), np.float32)], axis=2)
 
+    def flipped(self, signs: Float[np.ndarray, "n"]) -> MomentOperator:
+        """The same rows with the outputs of whole sequences multiplied by `signs`; shares memory."""
+        other = copy.copy(self)
+        other._signs = signs
+        _, other._trace = other._trace_part()
+        return other
+
     def _trace_part(self) -> tuple[float, Float[np.ndarray, "u o"]]:
         pairs, trace = 0.0, np.zeros((self.source.dim + 1, self.source.out_dim))
         spread = 1.0 if self.correlation is None else 1.0 - self.correlation**2
-        for rows in self.source.chunks(1):
+        for rows, residual in self._signed(1):
             weights = self._weights(rows)
             pairs += float(weights.sum(dtype=np.float64)) * (len(rows.z) if len(weights) == 1 else 1)
             per_query = (weights * spread).sum(axis=2)[..., None]
-            trace += np.tensordot(self._queries(rows) * per_query, rows.residual, axes=((0, 1), (0, 1)))
+            trace += np.tensordot(self._queries(rows) * per_query, residual, axes=((0, 1), (0, 1)))
         return pairs, trace / max(pairs, 1.0)
 
     def _mixed(self, rows: Rows, stacked: np.ndarray, vectors: int) -> np.ndarray:
@@ -71,10 +82,8 @@ class MomentOperator:
         mixed -= (scores * along).sum(axis=3)[..., None] * keys[:, :, None, :]
         return mixed.reshape(n, k * vectors, r)
 
-    def times(
-        self, right: np.ndarray, known: Known | None = None, signs: np.ndarray | None = None
-    ) -> np.ndarray:
-        """T G for G = `right` (l, r, o): (l, r + 1, r). `signs` flips the outputs of whole sequences."""
+    def times(self, right: np.ndarray, known: Known | None = None) -> np.ndarray:
+        """T G for G = `right` (l, r, o): (l, r + 1, r)."""
         vectors, r, o = right.shape
         matrix = np.ascontiguousarray(right.transpose(2, 0, 1).reshape(o, vectors * r), np.float32)
 
@@ -85,10 +94,9 @@ class MomentOperator:
             mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
             return self._queries(rows).reshape(n * k, r + 1).T @ mixed
 
-        product = _total(part, self._signed(vectors, signs), (r + 1, vectors * r))
+        product = _total(part, self._signed(vectors), (r + 1, vectors * r))
         product = product.reshape(r + 1, vectors, r).transpose(1, 0, 2) / self.pairs
-        if signs is None:
-            product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
+        product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
         if known is None:
             return product
         step = calibration.DEFLATION_STEP
@@ -99,9 +107,7 @@ class MomentOperator:
             product -= (step * s) * (u @ right @ v.T + u * (self.kurtosis * inner)[:, None, :])
         return product
 
-    def transposed_times(
-        self, left: np.ndarray, known: Known | None = None, signs: np.ndarray | None = None
-    ) -> np.ndarray:
+    def transposed_times(self, left: np.ndarray, known: Known | None = None) -> np.ndarray:
         """T^T K for K = `left` (l, r + 1, r): (l, r, o)."""
         vectors, width, r = left.shape
         o = self.source.out_dim
@@ -114,10 +120,9 @@ class MomentOperator:
             mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
             return mixed.T @ residual.reshape(n * k, o)
 
-        product = _total(part, self._signed(vectors, signs), (vectors * r, o))
+        product = _total(part, self._signed(vectors), (vectors * r, o))
         product = product.reshape(vectors, r, o) / self.pairs
-        if signs is None:
-            product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
+        product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
         if known is None:
             return product
         step = calibration.DEFLATION_STEP
@@ -128,14 +133,14 @@ class MomentOperator:
             product -= (step * s) * (u.T @ left @ v + v * (self.kurtosis * inner)[:, :, None])
         return product
 
-    def _signed(self, vectors: int, signs: np.ndarray | None):
+    def _signed(self, vectors: int) -> Iterator[tuple[Rows, np.ndarray]]:
         start = 0
         for rows in self.source.chunks(vectors):
-            n = len(rows.z)
-            residual = (
-                rows.residual if signs is None else rows.residual * signs[start : start + n, None, None]
-            )
-            start += n
+            stop = start + len(rows.z)
+            residual = rows.residual
+            if self._signs is not None:
+                residual = residual * self._signs[start:stop, None, None]
+            start = stop
             yield rows, residual
 
 
