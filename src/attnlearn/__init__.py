@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnlearn import data as data
     from attnlearn import hard as hard
     from attnlearn import oracle as oracle
+    from attnlearn import training as train  # noqa: F401
     from attnlearn._canonical import Support as Support
     from attnlearn._certificate import Certificate as Certificate
     from attnlearn._certificate import Check as Check
@@ -43,6 +44,7 @@ _EXPORTS = {
     "Check": "attnlearn._certificate",
     "Claim": "attnlearn._certificate",
     "Distance": "attnlearn._distance",
+    "MultiHeadAttentionClassifier": "attnlearn.compat",
     "NotEstablished": "attnlearn._errors",
     "OracleError": "attnlearn._errors",
     "Outcome": "attnlearn._result",
@@ -51,14 +53,16 @@ _EXPORTS = {
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
     "distance": "attnlearn._distance",
-    "recover": "attnlearn.recovery",
+    "extract": "attnlearn.extraction",
     "load": "attnlearn.convert._safetensors",
+    "recover": "attnlearn.recovery",
 }
 _MODULES = {
     "convert": "attnlearn.convert",
     "data": "attnlearn.data",
     "hard": "attnlearn.hard",
     "oracle": "attnlearn.oracle",
+    "train": "attnlearn.training",
 }
 
 __all__ = ["__version__", *sorted([*_EXPORTS, *_MODULES])]

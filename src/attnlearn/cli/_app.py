@@ -5,7 +5,17 @@ from __future__ import annotations
 from cyclopts import App
 
 from attnlearn._version import __version__
-from attnlearn.cli import _convert, _doctor, _inspect, _record, _recover, _sample
+from attnlearn.cli import (
+    _convert,
+    _doctor,
+    _extract,
+    _inspect,
+    _record,
+    _recover,
+    _reproduce,
+    _sample,
+    _train,
+)
 
 app = App(
     name="attnlearn",
@@ -18,4 +28,7 @@ app.command(_convert.convert)
 app.command(_sample.sample)
 app.command(_record.record)
 app.command(_recover.recover)
+app.command(_extract.extract)
+app.command(_train.train)
+app.command(_reproduce.reproduce)
 app.command(_doctor.doctor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,8 +111,8 @@ class TrainedClassifier:
         require_finite(x, "x")
         return x
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one safetensors file, atomically.
+    def save(self, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None) -> None:
+        """Write one safetensors file, atomically; `provenance` goes into its metadata.
 
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.safetensors"
@@ -127,7 +128,7 @@ class TrainedClassifier:
             "version": VERSION,
             "tokens": str(self.tokens),
             "position": json.dumps(position),
-            "attnlearn": __version__,
+            "provenance": json.dumps({"attnlearn": __version__, **(provenance or {})}),
         }
         write_tensors(path, {"u": self.u, "w": self.w}, metadata)
 

@@ -1,0 +1,53 @@
+"""`attnlearn extract`: a layer from answers to chosen queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnlearn.cli._long import Long, finish
+
+OracleSpec = Annotated[
+    str,
+    Parameter(
+        name="--oracle",
+        help="process:PROGRAM ARGUMENTS, http(s)://ADDRESS (bearer token from ATTNLEARN_ORACLE_SECRET), or a layer file.",
+    ),
+]
+
+
+def extract(
+    *,
+    oracle: OracleSpec,
+    dim: int,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    heads: int | None = None,
+    budget: int | None = None,
+    cache: Path | None = None,
+    options: Long | None = None,
+) -> int:
+    """Recover every head of a layer by asking it sequences of our choice.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the tokens.
+    output
+        Where to write the recovered layer (safetensors).
+    heads
+        Number of heads, if you know it; otherwise it is found.
+    budget
+        Largest number of sequences to ask.
+    cache
+        Folder for answers, so that an interrupted run does not ask twice.
+    """
+    import attnlearn
+    from attnlearn.oracle import parse
+
+    options = options or Long()
+    solution = attnlearn.extract(
+        parse(oracle), dim, num_heads=heads, budget=budget, cache=cache, **options.keywords()
+    )
+    return finish(solution, output, options)
