@@ -52,10 +52,11 @@ SMALLEST_MARGIN = 1e-3
 """The radii of the comparator are in units of 1 / margin, or of 1000 over the gradients' root mean square where
 the margin is smaller than that. A choice that keeps the radii finite; not measured."""
 
-ROUNDING_UNITS = 64
+ROUNDING_UNITS = 16
 """A descent or quasi-convexity violation below this many rounding units of the terms it is made of counts as
-rounding. A choice, not yet measured against float64; it decides what `certified` overlooks, and what it overlooks
-is still added to the bound."""
+rounding; what it overlooks is still added to the bound. Measured, float32 against float64 at the same weights on
+the mixture (T=10, d=32; n=300 with H=8 and 32, n=2000 with H=8; three weight sizes each): loss off by at most 1.15
+units, squared gradient norm by 1.59, inner product by 0.04 of ‖grad‖ ‖theta‖. Larger n was not measured."""
 
 MAX_HALVINGS = 12
 """How often step="auto" halves its step after a step that did not descend: 4096 times below the first guess. A
@@ -82,9 +83,6 @@ the loss interval is a t interval and is labelled so)."""
 
 PLAN_TARGETS = (0.5, 0.1, 0.01)
 """Losses for which a plan predicts the number of steps."""
-
-SWEEP_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Head counts for which a plan shows the prediction."""
 
 THEORY_ROUNDS = 5
 """Rounds in which step="theory" and the comparator settle on each other. A choice; convergence is not measured."""
