@@ -86,7 +86,7 @@ FORCING_LEAST = 1e-4
 products deliver, so one outer step wins at most four digits and float64 is never needed inside."""
 DOUBLE_BELOW = 1e-4
 """Relative residual at which residuals move to float64; float32 evaluates them to about 3e-7."""
-FLOOR = 32.0
+FLOOR = 64.0
 """At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
 FLOOR_STALL = 1e4
 """A residual below so many epsilons that no longer halves is rounding too (badly conditioned tokens)."""
