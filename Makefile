@@ -47,6 +47,7 @@ dist: $(STAMP)     ## a wheel and an sdist, smoke-tested in an empty environment
 	build/smoke/bin/python -m pip install --quiet dist/*.whl
 	build/smoke/bin/python -c "import attnlearn; layer = attnlearn.AttentionLayer.random(2, 4); print(layer)"
 	build/smoke/bin/attnlearn --version
+	@du -sm build/smoke | sed "s/\t.*/ MB installed, pip included/"
 
 clean:           ## remove what can be made again
 	rm -rf .venv dist build demo .pytest_cache .ruff_cache

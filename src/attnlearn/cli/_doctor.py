@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from attnlearn.cli._console import Console, Json
 
-CORE = ("jax", "jaxlib", "numpy", "scipy", "lineax", "safetensors", "joblib", "scikit-learn", "piqp")
-EXTRAS = {"torch": ("torch",), "dask": ("dask", "distributed"), "report": ("jinja2", "matplotlib", "pandas")}
+CORE = ("jax", "jaxlib", "numpy", "scipy", "lineax", "safetensors", "joblib", "piqp")
+EXTRAS = {
+    "torch": ("torch",),
+    "dask": ("dask", "distributed"),
+    "sklearn": ("scikit-learn",),
+    "report": ("jinja2", "matplotlib", "pandas"),
+}
 
 
 def doctor(*, json: Json = None) -> None:
