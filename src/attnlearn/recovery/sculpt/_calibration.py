@@ -1,0 +1,104 @@
+"""Constants of sculpting, with the derivation or the measurement that set them."""
+
+from __future__ import annotations
+
+# --- crude sum -------------------------------------------------------------------------------------------
+SUM_SEQUENCES = 30_000
+SUM_SHARES = tuple(float(0.3 * (0.0005 / 0.3) ** (step / 7)) for step in range(8))
+SUM_REPEATS = 4
+"""From 30,000 sequences, eight falling quantiles with four repeats took the error of the sum from 0.25-0.42 to
+3e-4-8e-3 on eight random layers (d = 8..12, k = 3..6, m = 1..3, ‖Theta‖_F = 4)."""
+SUM_FINEST = 1e-4
+"""Residuals are computed in float32 from sums of squares: below this scale they are rounding."""
+SUM_BIAS = 4.0
+"""Error of the sum over the last scale c: measured between 3 and 6 (d = 8, k = 4, m = 2)."""
+SUM_RIDGE = 1e-9
+SUM_FOUND = 0.1
+"""When the best 0.05 % of the rows are still off by a tenth, no row shows one token alone."""
+CANCELLED = 0.05
+LINEAR_SHARE = 1e-4
+"""Share of the variance that the query and the mean token must leave; below it, attention is a plain average."""
+CAUSAL_FIRST = 1e-6
+CAUSAL_LAST = 1e-3
+SUM_ROWS = 8
+"""Rows per unknown of the refined sum."""
+CLEAR_MARGIN = 3.0
+"""Standard deviations of the minimum-norm point's scores by which one token must lead (some head still disagrees
+in 3.5 % of such rows at m = 2, 12 % at m = 3; the weights see to those)."""
+REFINE_SHARES = (0.5, 0.25, 0.12, 0.06, 0.03)
+
+# --- rows ------------------------------------------------------------------------------------------------
+SCAN_NUMBERS = 4_000_000
+"""Numbers in the largest array of the filter: 16 MB in float32."""
+"""The largest array of the filter then has about this many numbers."""
+
+# --- certify rows ----------------------------------------------------------------------------------------
+TOLERANCE = 0.05
+WINDOW = 8.0
+RIVALRY = 6.0
+"""At d = 8, k = 4, m = 2 the window of 8 tolerances and a rival three times worse leave 2-3 % of the slabs off by
+more than one logit; 4 tolerances leave 6 %. At d = 9, k = 3, m = 3: 5-9 % against 23-32 %."""
+PROVISIONAL = 4.0
+"""u = 4 rho / ‖(x_b - x_b') S‖ before the W_i are known: about the 99 % point of the true u against rho over
+that length."""
+WIDEST = 3.0
+"""Slabs wider than three logits say next to nothing."""
+EQUAL_TOKENS = 1e-9
+SINGLE_TOLERANCE = 0.02
+HALF_SPACE_MARGIN = 1.1
+"""A row explained by one token up to tol says that every head gives it 1 - c tol of its weight, c about 3."""
+LOOSENESS = 1.5
+"""Rows just outside tolerance and window are kept too: they may come in when the sum is refined."""
+LEAST_WEIGHT = 0.003
+ROWS_PER_BATCH = 20_000
+MOST_ROWS = 60_000
+"""At most 60,000 rows of each kind stay in memory: 40 MB at d = 16, k = 4."""
+SLABS_PER_UNKNOWN = 24.0
+
+# --- body ------------------------------------------------------------------------------------------------
+NO_SLACK = 1e-7
+"""Slack, in half-widths, below which a slab agrees with the others up to the accuracy of the linear program."""
+CUTS = 2
+"""Cutting planes added at a time, per unknown."""
+CUT_SLACK = 1e-6
+RADIUS = 6.0
+"""The box is so many times the largest entry of the least-squares centre, where nothing else bounds the body."""
+BODY_SLABS = 6.0
+"""Slabs per unknown, the narrowest first, on which linear programs are solved."""
+
+# --- hull ------------------------------------------------------------------------------------------------
+HULL_REPEATS = 10
+HULL_TRUSTED = 1.0
+"""Half-widths by which the hull may miss a slab without taking weight from it."""
+SHOWN_SINGULAR_VALUES = 12
+WIDER = 2.0
+"""The body is wide along the hull if it is twice as wide there as in any direction measured across."""
+
+# --- carve -----------------------------------------------------------------------------------------------
+FEWEST_SLABS = 8.0
+"""Fewer slabs per unknown than this leave directions that hardly any slab sees: at m = 3, k = 3 hulls from 7 to 12
+slabs per unknown were off by a quarter or more, those from 20 and more by a tenth."""
+STILL_SHRINKING = 0.9
+"""The alternation goes on while the hull's error indicator falls by a tenth a round."""
+WIDTH_DIRECTIONS = 3
+SATURATED_SHARE = 0.9
+
+# --- search ----------------------------------------------------------------------------------------------
+NET_REACH = 2.5
+"""The net reaches this far beyond where incoherent heads of equal norm lie."""
+NET_TOTAL = 200
+"""Points of the net at m >= 3."""
+NET_RIDGE = 1e-9
+POLISHED = 4
+"""Tuples that are polished and judged."""
+POLISH_STEPS = 30
+POLISHED_ENOUGH = 1e-6
+GRAM_NUMBERS = 4_000_000
+
+# --- recheck ---------------------------------------------------------------------------------------------
+RECHECKED = 20_000
+ROUNDING = 1e-6
+"""Relative rounding of a proved half-width."""
+TARGET_MARGIN = 0.7
+"""The worst select error must be below this share of the target before the certify side is asked: with 2,000
+select and 2,000 certify examples the two maxima differ by less."""

@@ -1,0 +1,174 @@
+"""Phases 2 to 5: sculpt and refine the sum in turn, with a tolerance that falls until the body stops shrinking.
+
+One round: read until enough rows are certified at this tolerance; build the body from the narrowest slabs that the
+hull of all of them agrees with; take its minimum-norm point; let that point pick the rows that give the sum again;
+measure the body's widths along and across the hull. The next round has a smaller tolerance, hence narrower slabs.
+
+Evidence of every round: slabs, half-spaces, slabs dropped, widths, gaps of the singular values, the hull's error
+indicator, the estimated error of the sum, examples read. Cost: one pass over the examples in all, and a few dozen
+linear programs. Stops with TOO_FEW_EXAMPLES when the first body cannot be built, SATURATED when the reason is that
+one token takes all in nearly every row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn.engine import Stop, Tools
+from attnlearn.recovery.sculpt import _calibration as calibration
+from attnlearn.recovery.sculpt._body import Body
+from attnlearn.recovery.sculpt._certify_rows import (
+    Slabs,
+    half_spaces_of,
+    pair_rows,
+    read_batch,
+    single_rows,
+    slabs_of,
+)
+from attnlearn.recovery.sculpt._hull import Hull, count_heads, fit_hull, half_disagreement
+from attnlearn.recovery.sculpt._state import Problem, State
+from attnlearn.recovery.sculpt._sum import doubt, refine_sum
+
+Attempt = Callable[[Problem, State, Tools], State | None]
+
+
+def carve(
+    problem: Problem, state: State, tools: Tools, attempt: Attempt | None = None
+) -> tuple[State, dict[str, Any]]:
+    """Alternate between sculpting the body and refining the sum; evidence: one entry per round.
+
+    `attempt` may end it after any round with a state that is good enough already.
+    """
+    rounds: list[dict[str, Any]] = []
+    tolerance, best = problem.config.tolerance, None
+    while len(rounds) < problem.config.max_rounds:
+        state, slabs = gather(problem, state, tolerance, tools)
+        if len(slabs.offsets) < calibration.FEWEST_SLABS * unknowns(state):
+            if best is None:
+                raise _nothing_to_carve(problem, state, slabs, tolerance)
+            break
+        state, info = one_round(problem, state, slabs, tools, len(rounds))
+        rounds.append({"tolerance": tolerance, "examples": state.examples_read} | info)
+        tools.progress.update(residual=info["hull_error"])
+        state = dataclasses.replace(state, tolerance=tolerance)
+        done = None if attempt is None else attempt(problem, state, tools)
+        if done is not None:
+            return done, {"rounds": rounds, "tolerance": tolerance, "examples": state.examples_read}
+        if best is not None and info["hull_error"] > calibration.STILL_SHRINKING * best["hull_error"]:
+            best = min(best, rounds[-1], key=lambda entry: entry["hull_error"])
+            break
+        best = rounds[-1]
+        tolerance /= problem.config.shrink
+    state = dataclasses.replace(state, tolerance=float(best["tolerance"]))
+    return state, {"rounds": rounds, "tolerance": state.tolerance, "examples": state.examples_read}
+
+
+def unknowns(state: State) -> int:
+    """Entries of [Theta; c^T]."""
+    rank = state.root.shape[1]
+    return rank * (rank + 1)
+
+
+def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tuple[State, Slabs]:
+    """Read batches until enough slabs are certified at this tolerance, or nothing is left to read."""
+    need = problem.config.slabs_per_unknown * unknowns(state)
+    while True:
+        slabs = (
+            None
+            if state.pair_tokens is None
+            else slabs_of(state, pair_rows(state), tolerance, problem.config)
+        )
+        if slabs is not None and len(slabs.offsets) >= need:
+            return state, slabs
+        more = read_batch(problem, state)
+        if more is None:
+            return state, slabs
+        state = more
+
+
+def one_round(
+    problem: Problem, state: State, slabs: Slabs, tools: Tools, number: int
+) -> tuple[State, dict[str, Any]]:
+    """Body, minimum-norm point, widths, and the sum again."""
+    hull, gaps = find_hull(problem, slabs)
+    body, missed = body_of(state, slabs, hull)
+    point = body.minimum_norm_point()
+    state = dataclasses.replace(state, minimum_norm=point.reshape(-1, state.root.shape[1]))
+    info = {
+        "slabs": len(slabs.offsets),
+        "half_width": float(np.median(slabs.widths)),
+        "missed_by_hull": missed,
+        "dropped_by_body": body.dropped,
+        "half_spaces": len(body.half_spaces.thresholds),
+        "half_spaces_used": body.half_spaces_used,
+        "gaps": gaps,
+        "num_heads": len(hull.directions) + 1,
+        "hull_error": half_disagreement(slabs, len(hull.directions) + 1),
+        "minimum_norm": float(np.linalg.norm(point)),
+        **measured_widths(body, hull, tools.rng(f"widths {number}")),
+    }
+    state, info["sum"] = refine_sum(state, single_rows(state))
+    info["sum_error"] = doubt(state)
+    return state, info
+
+
+def find_hull(problem: Problem, slabs: Slabs) -> tuple[Hull, list[float]]:
+    """The hull of the given or the inferred number of heads."""
+    if problem.num_heads is not None:
+        hull = fit_hull(slabs, problem.num_heads)
+        return hull, [hull.gap]
+    counted = count_heads(slabs, problem.config.max_heads)
+    return counted.hull, counted.gaps
+
+
+def body_of(state: State, slabs: Slabs, hull: Hull) -> tuple[Body, int]:
+    """The body of the narrowest slabs among those that the hull agrees with, and how many it misses."""
+    agreed = np.flatnonzero(hull.weights >= 1)
+    missed = len(slabs.offsets) - len(agreed)
+    most = int(calibration.BODY_SLABS * unknowns(state))
+    narrow = agreed[np.argsort(slabs.widths[agreed], kind="stable")[:most]]
+    radius = calibration.RADIUS * float(np.abs(hull.base).max())
+    return Body.make(slabs.take(narrow), half_spaces_of(state, single_rows(state)), radius), missed
+
+
+def measured_widths(body: Body, hull: Hull, rng: np.random.Generator) -> dict[str, Any]:
+    """Widths of the body along the hull, and across it: in the directions seen least, and in random ones."""
+    across = rng.standard_normal((calibration.WIDTH_DIRECTIONS, body.normals.shape[1]))
+    across -= (across @ hull.directions.T) @ hull.directions
+    return {
+        "widths_along": [body.width(direction) for direction in hull.directions],
+        "widths_across": [body.width(direction) for direction in across],
+    }
+
+
+def _nothing_to_carve(problem: Problem, state: State, slabs: Slabs | None, tolerance: float) -> Stop:
+    found = 0 if slabs is None else len(slabs.offsets)
+    need = calibration.FEWEST_SLABS * unknowns(state)
+    alone = 0 if state.single_query is None else len(state.single_query)
+    evidence = {
+        "slabs": found,
+        "slabs_needed": int(np.ceil(need)),
+        "tolerance": tolerance,
+        "examples": state.examples_read,
+        "rows_of_one_token": alone,
+        "examples_needed": int(np.ceil(state.examples_read * need / max(found, 1))),
+    }
+    everywhere = state.batches_read * calibration.ROWS_PER_BATCH
+    if alone >= calibration.SATURATED_SHARE * min(everywhere, calibration.MOST_ROWS) and found < 0.01 * need:
+        return Stop("SATURATED", evidence, state)
+    return Stop("TOO_FEW_EXAMPLES", evidence, state)
+
+
+def slabs_at_end(problem: Problem, state: State) -> Slabs:
+    """The slabs of the best round, with the sum as it is known now."""
+    return slabs_of(state, pair_rows(state), state.tolerance, problem.config)
+
+
+def as_vector(theta: Float[np.ndarray, "m d d"], query_bias: Float[np.ndarray, "m d"]) -> np.ndarray:
+    """vec [Theta_i; c_i^T], one row per head."""
+    return np.concatenate([theta, query_bias[:, None, :]], axis=1).reshape(len(theta), -1)

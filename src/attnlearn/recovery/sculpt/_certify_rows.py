@@ -1,0 +1,204 @@
+"""Phase 2: recognise rows in which all heads agree, and the slab or half-space that each of them cuts.
+
+Two tokens. If y = (lambda x_b + (1 - lambda) x_b') S up to a residual, then for every head
+    |x_a^T Theta_i (x_b - x_b') - logit(lambda)| <= eps = -log(1 - u/lambda) - log(1 - u/(1 - lambda)),
+u = rho/sigma, rho = residual + error of the sum on this row, sigma the smallest singular value of the m (k - 1)
+vectors (x_t - x_t0) W_i (proved in the mathematics of attnlearn, section 2). The W_i are not known yet: u = 4 rho /
+‖(x_b - x_b') S‖ stands in for it, and every slab is checked again with the true sigma at the end (`_recheck`).
+A row counts only inside the *window*: lambda and 1 - lambda are several tolerances, no two visible tokens are equal,
+and the second-best pair is clearly worse. Without it most slabs are false.
+
+One token. If y = x_b S up to a relative residual tol, every head prefers b to any other visible b' by
+log((1 - tol)/tol), up to a constant: a half-space, which holds for the heads and their convex hull.
+
+Cost: one pass over the batch. What can fail: too few rows inside the window (the caller reads on, or stops).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlearn.recovery.sculpt import _calibration as calibration
+from attnlearn.recovery.sculpt._config import SculptConfig
+from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, scan
+from attnlearn.recovery.sculpt._state import Problem, State
+
+
+class Slabs(NamedTuple):
+    """|normal . theta - offset| <= width for theta = vec [Theta; c^T], one per certified row.
+
+    `row` indexes the rows that were looked at; `first`, `second` and `weight` are the pair and its lambda.
+    """
+
+    normals: Float[np.ndarray, "n p"]
+    offsets: Float[np.ndarray, "n"]
+    widths: Float[np.ndarray, "n"]
+    row: Int[np.ndarray, "n"]
+    first: Int[np.ndarray, "n"]
+    second: Int[np.ndarray, "n"]
+    weight: Float[np.ndarray, "n"]
+    residual: Float[np.ndarray, "n"]
+
+    def take(self, chosen: np.ndarray) -> Slabs:
+        """The slabs at `chosen`."""
+        return Slabs(*(array[chosen] for array in self))
+
+
+class HalfSpaces(NamedTuple):
+    """normal . theta >= threshold."""
+
+    normals: Float[np.ndarray, "h p"]
+    thresholds: Float[np.ndarray, "h"]
+
+
+def slab_width(u: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """eps = -log(1 - u/lambda) - log(1 - u/(1 - lambda)); infinite where u >= min(lambda, 1 - lambda).
+
+    >>> slab_width(np.array([0.0, 0.1, 0.6]), np.array([0.5, 0.5, 0.5])).round(4).tolist()
+    [0.0, 0.4463, inf]
+    """
+    least = np.minimum(weight, 1 - weight)
+    inside = u < least
+    safe = np.where(inside, u, 0.0)
+    least_allowed = np.finfo(float).tiny
+    width = -np.log1p(-safe / np.maximum(weight, least_allowed))
+    width = width - np.log1p(-safe / np.maximum(1 - weight, least_allowed))
+    return np.where(inside, width, np.inf)
+
+
+def slabs_of(state: State, rows: Rows, tolerance: float, config: SculptConfig) -> Slabs:
+    """The slabs of the rows that lie in the window at this tolerance."""
+    pairs = explain_pairs(state.sum, rows)
+    each = np.arange(len(rows.query))
+    features = rows.features()
+    one, two = features[each, pairs.first], features[each, pairs.second]
+    size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
+    relative = pairs.residual / np.maximum(size, np.finfo(float).tiny)
+    least = np.minimum(pairs.weight, 1 - pairs.weight)
+    mixed = pairs.weight[:, None] * one + (1 - pairs.weight)[:, None] * two
+    rho = pairs.residual + sum_error(state, mixed, size)
+    apart = np.linalg.norm((one - two) @ state.sum, axis=1)
+    u = calibration.PROVISIONAL * rho / np.maximum(apart, np.finfo(float).tiny)
+    width = slab_width(u, pairs.weight)
+    inside = (relative <= tolerance) & (least >= config.window * relative) & (width <= calibration.WIDEST)
+    inside &= (pairs.rival > config.rivalry * pairs.residual) & distinct(rows)
+    kept = np.flatnonzero(inside)
+    lam = pairs.weight[kept]
+    queries, apart = rows.queries()[kept], (one - two)[kept, :-1]
+    return Slabs(
+        (queries[:, :, None] * apart[:, None, :]).reshape(len(kept), -1),
+        np.log(lam) - np.log1p(-lam),
+        width[kept],
+        kept,
+        pairs.first[kept],
+        pairs.second[kept],
+        lam,
+        pairs.residual[kept],
+    )
+
+
+def sum_error(state: State, token: Float[np.ndarray, "n e1"], size: Float[np.ndarray, "n"]) -> np.ndarray:
+    """What the error of the sum may do to the output of `token`: the halves' disagreement, and the bias that rows
+    of the last scale leave."""
+    return np.linalg.norm(token @ state.sum_spread, axis=1) + calibration.SUM_BIAS * state.sum_scale * size
+
+
+def distinct(rows: Rows) -> np.ndarray:
+    """Rows in which no two visible tokens are equal."""
+    first, second = np.triu_indices(rows.tokens.shape[1], 1)
+    gap = np.abs(rows.tokens[:, first] - rows.tokens[:, second]).max(axis=2)
+    scale = np.abs(rows.tokens).max(initial=1.0)
+    equal = (gap <= calibration.EQUAL_TOKENS * scale) & rows.keys[:, first] & rows.keys[:, second]
+    return ~equal.any(axis=1)
+
+
+def half_spaces_of(state: State, rows: Rows) -> HalfSpaces:
+    """One half-space per visible rival of the token that explains a row alone."""
+    values = rows.features() @ state.sum
+    residual = np.linalg.norm(rows.outputs[:, None] - values, axis=2)
+    residual = np.where(rows.keys, residual, np.inf)
+    best = np.argmin(residual, axis=1)
+    each = np.arange(len(best))
+    size = np.maximum(np.linalg.norm(rows.outputs - state.sum[-1], axis=1), np.finfo(float).tiny)
+    relative = (residual[each, best] + sum_error(state, rows.features()[each, best], size)) / size
+    relative = np.clip(relative, calibration.SUM_FINEST, 0.5)
+    sound = (relative < calibration.SINGLE_TOLERANCE) & distinct(rows)
+    threshold = np.log((1 - relative) / relative) - calibration.HALF_SPACE_MARGIN
+    queries = rows.queries()
+    normals, thresholds = [], []
+    for key in range(rows.tokens.shape[1]):
+        used = np.flatnonzero(sound & rows.keys[:, key] & (best != key))
+        apart = rows.tokens[used, best[used]] - rows.tokens[used, key]
+        normals.append((queries[used][:, :, None] * apart[:, None, :]).reshape(len(used), -1))
+        thresholds.append(threshold[used])
+    return HalfSpaces(np.concatenate(normals), np.concatenate(thresholds))
+
+
+def pair_rows(state: State) -> Rows:
+    """Rows kept because two tokens explain them."""
+    return Rows(state.pair_tokens, state.pair_outputs, state.pair_query, state.pair_keys)
+
+
+def single_rows(state: State) -> Rows:
+    """Rows kept because one token explains them."""
+    return Rows(state.single_tokens, state.single_outputs, state.single_query, state.single_keys)
+
+
+def read_batch(problem: Problem, state: State) -> State | None:
+    """Read the next batch and keep its promising rows; None when there is none."""
+    chunk = problem.source.read(state.batches_read)
+    if chunk is None:
+        return None
+    config = problem.config
+    batch = as_batch(chunk, state.whitening, bool(state.causal))
+    seen = scan(state.sum, batch)
+    least = np.minimum(seen.weight, 1 - seen.weight)
+    loose = seen.pair <= calibration.LOOSENESS * config.tolerance
+    loose &= least >= config.window * seen.pair / calibration.LOOSENESS
+    pairs = batch.rows(*np.nonzero(loose & (least >= calibration.LEAST_WEIGHT)))
+    ease = (seen.pair / np.maximum(least, 1e-9))[loose & (least >= calibration.LEAST_WEIGHT)]
+    pairs = pairs.take(np.argsort(ease, kind="stable")[: calibration.ROWS_PER_BATCH])
+    alone = np.nonzero(seen.single < calibration.SINGLE_TOLERANCE)
+    order = np.argsort(seen.single[alone], kind="stable")[: calibration.ROWS_PER_BATCH]
+    singles = batch.rows(alone[0][order], alone[1][order])
+    if state.pair_tokens is not None:
+        pairs, singles = Rows.join([pair_rows(state), pairs]), Rows.join([single_rows(state), singles])
+    pairs, singles = (
+        _bounded(pairs, _pair_ease(pairs, state)),
+        _bounded(singles, _single_ease(singles, state)),
+    )
+    return dataclasses.replace(
+        state,
+        pair_tokens=pairs.tokens,
+        pair_outputs=pairs.outputs,
+        pair_query=pairs.query,
+        pair_keys=pairs.keys,
+        single_tokens=singles.tokens,
+        single_outputs=singles.outputs,
+        single_query=singles.query,
+        single_keys=singles.keys,
+        batches_read=state.batches_read + 1,
+        examples_read=state.examples_read + len(chunk.x),
+    )
+
+
+def _bounded(rows: Rows, ease: Float[np.ndarray, "n"]) -> Rows:
+    """At most MOST_ROWS rows: when there are more, those that are explained best."""
+    if len(rows.query) <= calibration.MOST_ROWS:
+        return rows
+    return rows.take(np.sort(np.argsort(ease, kind="stable")[: calibration.MOST_ROWS]))
+
+
+def _pair_ease(rows: Rows, state: State) -> Float[np.ndarray, "n"]:
+    pairs = explain_pairs(state.sum, rows)
+    least = np.minimum(pairs.weight, 1 - pairs.weight)
+    return pairs.residual / np.maximum(least, calibration.LEAST_WEIGHT)
+
+
+def _single_ease(rows: Rows, state: State) -> Float[np.ndarray, "n"]:
+    residual = np.linalg.norm(rows.outputs[:, None] - rows.features() @ state.sum, axis=2)
+    return np.where(rows.keys, residual, np.inf).min(axis=1)
