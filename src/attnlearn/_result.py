@@ -36,6 +36,10 @@ class Outcome(Enum):
     PROJECTIONS_CANCEL = (
         "the projections of the heads cancel in the sum: use chosen queries or the spectral route"
     )
+    TOO_MANY_HEADS = (
+        "m (k - 1) > d_out: no row of outputs can prove that all heads agree; use the spectral route, chosen "
+        "queries, or shorter sequences"
+    )
     LOW_EFFECTIVE_RANK = "a head's scores or projection have effective rank near one: use chosen queries"
     ATTENTION_TOO_WEAK = (
         "attention hardly differs from a plain average on these tokens: use larger tokens or more examples"

@@ -81,7 +81,7 @@ def conclude(
         "rounding_floor": rounding_floor(layer, select, scale),
     }
     stats: dict[str, Any] = {**errors, "unknowns": unknowns(layer, rank), **(noise or {})}
-    outcome = Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats)
+    outcome = Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats, target)
     if outcome is Outcome.NOT_ATTENTION:
         sample = held(examples, split.fit[: calibration.DIAGNOSED])
         stats["diagnosis"] = diagnose(sample.x, sample.y, sample.mask, layer.causal).to_json()
@@ -117,9 +117,15 @@ def _rms(errors: np.ndarray) -> float:
 
 
 def _shortfall(
-    layer: AttentionLayer, certificate: Certificate, select: Held, stats: dict[str, Any]
+    layer: AttentionLayer,
+    certificate: Certificate,
+    select: Held,
+    stats: dict[str, Any],
+    target: float | None,
 ) -> Outcome:
     fit, judged = stats["fit_error"], stats["select_error"]
+    if target is not None and certificate.claim("C1").established:
+        return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
     exact = exactness_limit(stats["rounding_floor"], select.x.dtype)
     if judged <= exact:
         apart = certificate.check("C2.apart").status is Status.HOLDS

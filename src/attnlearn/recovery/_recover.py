@@ -5,6 +5,7 @@ The assembly is the same for both: split, the phases of the route, the shared re
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,7 @@ def recover(
 
     `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y`
     an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
-    are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
+    are found. With `target`, sculpting stops as soon as that function error is certified (claim C1 alone). `groups` keeps sequences of one document on one side of the split. A run that could not be certified
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned.
 
     >>> from attnlearn import AttentionLayer, data, distance
@@ -62,13 +63,14 @@ def recover(
     require(target is None or target > 0, "target", "must be positive", target)
     route = route_for(method, config)
     tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
-    if is_data_model(x):
+    drawn = (x, y, seed) if is_data_model(x) else None
+    if drawn is not None:
         examples = draw_examples(x, y, route.num_examples, seed)
     else:
         examples = as_examples(x, y, mask)
     members = None if groups is None else np.asarray(groups)
     split = Split.make(examples.num, groups=members, seed=seed)
-    problem = route.problem(examples, split, causal, num_heads, target)
+    problem = route.problem(examples, split, causal, num_heads, target, drawn)
     identity = _identity(examples, route, num_heads, causal, target, seed, members)
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity(), resume=resume)
     try:
@@ -80,9 +82,15 @@ def recover(
     finally:
         if saved is not None:
             saved.close()
-    if raise_on_failure and not solution.certified:
+    if raise_on_failure and not (solution.certified or _on_target(solution, target)):
         raise NotEstablished(solution)
     return solution
+
+
+def _on_target(solution: Solution, target: float | None) -> bool:
+    """Whether the function error that was asked for, and no more, is established."""
+    claims = solution.certificate.claims
+    return target is not None and bool(claims) and solution.certificate.claim("C1").established
 
 
 def _identity(
@@ -126,7 +134,7 @@ def _solution(
     support = None if state.basis is None else Support(state.mean, state.basis)
     stats: dict[str, Any] = {
         "method": route.name,
-        "examples": examples.num,
+        "examples": getattr(state, "examples_read", 0) or examples.num,
         "tokens": examples.tokens,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
         "support": None if support is None else support,
@@ -151,4 +159,7 @@ def _solution(
             groups=groups,
             target=target,
         )
-    return Solution(layer, ended.outcome, ended.certificate, phases, stats | ended.stats)
+    certificate = ended.certificate
+    if route.check is not None:
+        certificate = dataclasses.replace(certificate, checks=(*certificate.checks, route.check(state)))
+    return Solution(layer, ended.outcome, certificate, phases, stats | ended.stats)

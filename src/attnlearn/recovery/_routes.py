@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-METHODS = ("spectral",)
+from attnlearn._certificate import Check
+from attnlearn._errors import require
+
+METHODS = ("spectral", "sculpt")
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,46 @@ class Route:
     problem: Callable[..., Any]
     config: Any
     num_examples: int
+    """Examples that are drawn at the start when a data model is given."""
+    check: Callable[[Any], Check] | None = None
+    """A check of its own, made from the last state, for the certificate."""
 
 
 def route_for(method: str, config: Any) -> Route:
     """The route of that name; imported when asked for."""
+    return _sculpt(config) if method == "sculpt" else _spectral(config)
+
+
+def _spectral(config: Any) -> Route:
     from attnlearn.recovery._refining import refine_phase
     from attnlearn.recovery.spectral import SpectralConfig, spectral_phases
     from attnlearn.recovery.spectral._state import Problem, State
 
     config = SpectralConfig() if config is None else config
+    require(isinstance(config, SpectralConfig), "config", "must be a SpectralConfig", config)
 
-    def problem(examples, split, causal, num_heads, target):
+    def problem(examples, split, causal, num_heads, target, drawn):
         return Problem(examples, split, causal, num_heads)
 
     phases = [*spectral_phases(config), ("refine", refine_phase)]
-    return Route(method, phases, State(), problem, config, config.num_examples)
+    return Route("spectral", phases, State(), problem, config, config.num_examples)
+
+
+def _sculpt(config: Any) -> Route:
+    from attnlearn.recovery.sculpt import SculptConfig, sculpt_phases
+    from attnlearn.recovery.sculpt._recheck import body_check
+    from attnlearn.recovery.sculpt._source import FitSide, OnDemand
+    from attnlearn.recovery.sculpt._state import Problem, State
+
+    config = SculptConfig() if config is None else config
+    require(isinstance(config, SculptConfig), "config", "must be a SculptConfig", config)
+    held = min(config.held_examples, config.num_examples)
+
+    def problem(examples, split, causal, num_heads, target, drawn):
+        if drawn is None:
+            source = FitSide(examples, split.fit, config.batch)
+        else:
+            source = OnDemand(*drawn, batch=config.batch, num=config.num_examples - held)
+        return Problem(examples, split, source, config, causal, num_heads, target)
+
+    return Route("sculpt", sculpt_phases(config), State(), problem, config, held, body_check)
