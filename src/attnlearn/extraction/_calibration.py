@@ -111,3 +111,15 @@ AS_GOOD_AS_NOISE = 3.0
 """Certify errors within this factor of the oracle's noise: the answer is as good as the noise allows."""
 MISFIT = 0.01
 """Typical certify error above which the answer does not explain the oracle."""
+SETTLE_UNKNOWNS = 1200
+"""Up to here the whole Jacobian is used: at 10 equations per unknown it takes 100 MB and a second a step."""
+SETTLE_STEPS = 30
+SETTLE_GAIN = 1e-3
+"""Steps end when the squared residual falls by less than this share: the optimum is reached to rounding."""
+SETTLE_CUTOFF = 1e-14
+APART = 0.05
+"""Heads closer than this, relative to their norms, are named as the reason why an exact fit is not certified."""
+
+# --- leak ------------------------------------------------------------------------------------------------
+LEAK_SEQUENCES = 256
+"""Random sequences on which an owner measures the error: known to 1/sqrt(256 k d_out), below 2 %."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._certificate import Certificate, Status
+from attnlearn._certificate import Certificate
 from attnlearn._errors import NotEstablished, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome, Phase, Solution
@@ -27,7 +27,7 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._complete import complete
 from attnlearn.extraction._match import match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import layer_of, padded, polish
+from attnlearn.extraction._polish import layer_of, polish
 from attnlearn.extraction._probe import probe
 from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
@@ -37,6 +37,7 @@ from attnlearn.solve._certify import (
     certify,
     exactness_limit,
     example_scale,
+    head_separation,
     rounding_floor,
     unit_errors,
 )
@@ -159,12 +160,12 @@ def conclude(
     problem: Problem, state: State, layer: AttentionLayer
 ) -> tuple[Certificate, Outcome, dict[str, Any]]:
     """Certify the frozen answer and say how the run ended."""
-    x, y, mask = (array[::-1] for array in padded(state))  # the longest sequences first: they show most
     dtype = layer.dtype
-    fitted = Held(x.astype(dtype), y.astype(dtype), np.ascontiguousarray(mask))
     held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype))
-    scale = example_scale(held_half(fitted))
-    certificate = certify(layer, held, fitted, scale=scale, rank=state.rank, target=problem.config.target)
+    scale = example_scale(_longest(state, dtype))
+    # The Jacobian needs tokens only. Taken on the certify tokens, the error there is what was just measured.
+    rank = None if state.constant_head else state.rank  # Theta = 0 has no factors
+    certificate = certify(layer, held, held, scale=scale, rank=rank, target=problem.config.target)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
     noise = state.noise * np.sqrt(held.y[0].size) / scale
@@ -180,7 +181,7 @@ def conclude(
         return certificate, Outcome.RECOVERED, figures
     typical = float(np.sqrt(np.mean(errors**2)))
     if errors.max() <= exactness_limit(floor, dtype):
-        apart = certificate.check("C2.apart").status is Status.HOLDS
+        apart = head_separation(layer) >= calibration.APART
         return certificate, Outcome.NOT_ESTABLISHED if apart else Outcome.HEADS_INDISTINGUISHABLE, figures
     if typical <= calibration.AS_GOOD_AS_NOISE * noise:
         return certificate, Outcome.BELOW_NOISE_FLOOR, figures
@@ -190,7 +191,7 @@ def conclude(
     return certificate, Outcome.NOT_ATTENTION, figures
 
 
-def held_half(fitted: Held) -> Held:
-    """The longest fitted sequences: like the certify ones, so that their outputs set the scale of errors."""
-    longest = fitted.mask.sum(1) == fitted.mask.shape[1]
-    return Held(fitted.x[longest], fitted.y[longest])
+def _longest(state: State, dtype: np.dtype) -> Held:
+    """The longest fitted queries: like the certify ones, so that their outputs set the scale of errors."""
+    x, y = next(pair for pair in reversed(list(zip(state.asked_x, state.asked_y))) if len(pair[0]))
+    return Held(x.astype(dtype), y.astype(dtype))

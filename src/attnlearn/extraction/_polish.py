@@ -1,8 +1,8 @@
 """Phase 6: Gauss-Newton on every query asked so far and a few random ones, from the closed-form answer.
 
 The closed form carries the noise of a long chain of solves; the shared `refine` fits all answers at once and ends
-at rounding or at the noise. Random sequences are added because designed ones do not look everywhere. Rows of
-shorter sequences are padded. If low rank does not explain the answers, the rank is given up.
+at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added because
+designed ones do not look everywhere. If low rank does not explain the answers, the rank is given up.
 
 Cost: that of refine. What can fail: a start outside its basin, which the residual shows.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._settle import forward, settle, unknowns
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 from attnlearn.solve._refine import RefineConfig, Refined, refine
 
@@ -31,41 +32,63 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     length = min(3, problem.config.max_tokens)
     inquiry.ask(state.scale * tools.rng("random").standard_normal((number, length, problem.dim)))
     state = inquiry.kept()
-    x, y, mask = padded(state)
     start = layer_of(state)
-    before = rms(start, x, y, mask)
-    refined = _refined(start, x, y, mask, state.rank, tools)
-    after = rms(refined.layer, x, y, mask)
-    if after > calibration.POLISHED * state.noise and state.rank is not None:
-        wider = _refined(refined.layer, x, y, mask, None, tools)
-        if rms(wider.layer, x, y, mask) < 0.5 * after:
-            refined, after = wider, rms(wider.layer, x, y, mask)
-    found = refined.layer
+    before = rms(start, state)
+    if unknowns(start) <= calibration.SETTLE_UNKNOWNS:
+        found, steps = settle(start, state.asked_x, state.asked_y)
+        how = {"method": "whole Jacobian", "steps": steps}
+    else:
+        found, how = _refined(start, state, tools)
+    if state.constant_head:
+        found = _without_scores(found, state)
+    after = rms(found, state)
     evidence = {
         "before": before,
         "after": after,
         "noise": state.noise,
-        "stop": refined.stop,
-        "steps": len(refined.steps),
-        "fitted_sequences": len(x),
+        "fitted_sequences": sum(len(x) for x in state.asked_x),
+        **how,
         **counts(problem.oracle),
     }
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
     return inquiry.kept(residual=after, total=found.w.sum(0), **changes), evidence
 
 
-def _refined(start, x, y, mask, rank, tools: Tools) -> Refined:
+def _refined(start: AttentionLayer, state: State, tools: Tools) -> tuple[AttentionLayer, dict[str, Any]]:
+    """The shared refine, at the rank that was found; without it if that does not explain the answers."""
+    x, y, mask = padded(state)
     config = RefineConfig(equations_per_unknown=EVERY_EQUATION, seed=tools.seed)
     with tools.progress.phase("refine"):
-        return refine(
-            start,
-            x,
-            y,
-            mask=mask,
-            rank=rank,
-            config=config,
-            on_step=lambda step: tools.progress.update(residual=step.get("residual", 0.0)),
-        )
+
+        def run(layer: AttentionLayer, rank: int | None) -> Refined:
+            return refine(
+                layer,
+                x,
+                y,
+                mask=mask,
+                rank=rank,
+                config=config,
+                on_step=lambda step: tools.progress.update(residual=step["residual"]),
+            )
+
+        refined = run(start, state.rank)
+        miss = rms(refined.layer, state)
+        if state.rank is not None and miss > calibration.POLISHED * state.noise:
+            wider = run(refined.layer, None)
+            refined = wider if rms(wider.layer, state) < 0.5 * miss else refined
+    return refined.layer, {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
+
+
+def _without_scores(layer: AttentionLayer, state: State) -> AttentionLayer:
+    """The last head with Theta = 0, and c = 0 too, where that explains the answers as well: the rest is rounding."""
+    allowed = max(1.05 * rms(layer, state), calibration.POLISHED * state.noise)
+    for name in ("theta", "query_bias"):
+        array = getattr(layer, name).copy()
+        array[-1] = 0.0
+        bare = layer.replace(**{name: array})
+        if rms(bare, state) <= allowed:
+            layer = bare
+    return layer
 
 
 def layer_of(state: State) -> AttentionLayer:
@@ -87,7 +110,8 @@ def padded(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate(xs), np.concatenate(ys), np.concatenate(masks)
 
 
-def rms(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> float:
-    """Root mean square error of one scalar of the answers."""
-    error = (layer(x, mask) - y) * mask[..., None]
-    return float(np.sqrt(np.sum(error**2) / (mask.sum() * y.shape[2])))
+def rms(layer: AttentionLayer, state: State) -> float:
+    """Root mean square error of one scalar of the answers that were kept."""
+    pairs = [(x, y) for x, y in zip(state.asked_x, state.asked_y) if len(x)]
+    squares = sum(float(np.sum((forward(layer, x)[0] - y) ** 2)) for x, y in pairs)
+    return float(np.sqrt(squares / sum(y.size for _, y in pairs)))

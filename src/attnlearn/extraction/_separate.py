@@ -199,7 +199,8 @@ def parabola_lengths(
     """
     lengths, offsets = np.zeros(slopes.shape[1]), np.zeros(slopes.shape[1])
     for head in range(slopes.shape[1]):
-        a, b, c = np.polyfit(coordinates[:, head], slopes[:, head], 2)
+        powers = np.vander(coordinates[:, head], 3)
+        a, b, c = np.linalg.lstsq(powers, slopes[:, head], rcond=None)[0]
         gap = b * b - 4 * a * c
         if not gap > 0 or a == 0:
             raise SliceFailed("the slope of a head is no parabola in its value")
