@@ -159,7 +159,7 @@ def _tangent(case: dict[str, Any]) -> dict[str, Any]:
     error = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
     if error > 1e-4:
         raise AssertionError(f"the kernels differ by {error:.2g}")
-    times = alternate({"ours": ours, "jacrev": rival}, 3, 1)
+    times = alternate({"ours": ours, "jacrev": rival}, 1, 1)  # the rival needs many seconds a call
     ratio = _ratio(times, "jacrev")
     return {
         "seconds": times,
@@ -260,7 +260,7 @@ def _mixture(case: dict[str, Any]) -> dict[str, Any]:
     )
     figures = solution.stats["tiers"]["run-verified"]
     keys = ("bound", "measured", "ratio", "violations")
-    met = figures["violations"] == 0 and figures["ratio"] <= 8
+    met = bool(figures["violations"] == 0 and figures["ratio"] <= 8)
     seconds = time.perf_counter() - started
     return {key: figures[key] for key in keys} | {"wanted": 8, "met": met, "fit_seconds": seconds}
 

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,9 @@ class TrainedClassifier:
         return f"TrainedClassifier(num_heads={self.num_heads}, tokens={self.tokens}, dim={self.dim}, {self.dtype})"
 
 
+@cache
 def _values(model: Model) -> Any:
+    """The compiled values of a model; kept, because a new jit would compile at every call."""
     import jax
 
     from attnlearn.training._loss import values
