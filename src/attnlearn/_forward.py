@@ -26,8 +26,8 @@ class Parameters(NamedTuple):
 
     theta: Any
     w: Any
-    query_bias: Any | None
-    output_bias: Any | None
+    query_bias: Any
+    output_bias: Any
 
 
 # Inside, arrays run (sequence, query, head, key): then every product is one GEMM over all rows or one product

@@ -36,7 +36,6 @@ def record(
         Stop after this many sequences.
     """
     from attnlearn import data
-    from attnlearn._errors import require
 
     model, batches = resolve(factory)()
     console = Console(json)
@@ -48,7 +47,8 @@ def record(
         )
         console.json({"schema": "attnlearn/blocks", "version": 1, "blocks": [vars(b) for b in blocks]})
         return
-    require(folder is not None, "folder", "must be given together with a block", folder)
+    if folder is None:
+        raise ValueError("folder: must be given together with a block, got None")
     recorded = data.record(model, block, batches, folder, max_sequences=max_sequences)
     console.text(f"wrote {len(recorded):,} sequences of {block} to {folder}")
     console.json(

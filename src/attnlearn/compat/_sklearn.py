@@ -131,13 +131,13 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
     def _divide(self, features: int, tokens: int | None) -> int:
         if tokens is not None:
             return tokens
-        require(self.n_tokens is not None, "n_tokens", "must be given for 2-D X", None)
+        if self.n_tokens is None:
+            raise ValueError("n_tokens: must be given for 2-D X, got None")
         whole = isinstance(self.n_tokens, (int, np.integer)) and self.n_tokens >= 1
         require(whole, "n_tokens", "must be an integer >= 1", self.n_tokens)
-        require(
-            features % self.n_tokens == 0, "n_tokens", f"must divide the {features} features", self.n_tokens
-        )
-        return int(self.n_tokens)
+        number = int(self.n_tokens)
+        require(features % number == 0, "n_tokens", f"must divide the {features} features", number)
+        return number
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

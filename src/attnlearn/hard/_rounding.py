@@ -29,11 +29,11 @@ def rounding(
     require(num_heads >= 2 and num_heads % 2 == 0, "num_heads", "must be even and at least 2", num_heads)
     require(dim >= 3, "dim", "must be at least 3", dim)
     require(modulus >= 2 and modulus % 2 == 0, "modulus", "must be even and at least 2", modulus)
-    if secret is None:
-        secret = np.random.default_rng([seed, 0x20DE]).integers(0, modulus, dim - 2).tolist()
-    good = len(secret) == dim - 2 and all(0 <= s < modulus for s in secret)
-    require(good, "secret", f"must hold dim - 2 = {dim - 2} integers in 0..{modulus - 1}", secret)
-    weights = np.concatenate([np.asarray(secret, float), [0.0, 0.0]])
+    drawn = np.random.default_rng([seed, 0x20DE]).integers(0, modulus, dim - 2).tolist()
+    form = drawn if secret is None else list(secret)
+    good = len(form) == dim - 2 and all(0 <= s < modulus for s in form)
+    require(good, "secret", f"must hold dim - 2 = {dim - 2} integers in 0..{modulus - 1}", form)
+    weights = np.concatenate([np.asarray(form, float), [0.0, 0.0]])
     return step_layer(weights, np.arange(1, num_heads + 1) * modulus / 2 - 0.5, STEEPNESS)
 
 

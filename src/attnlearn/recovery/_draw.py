@@ -20,7 +20,8 @@ def is_data_model(value: Any) -> bool:
     >>> is_data_model(Gaussian(4, 3)), is_data_model(np.zeros((2, 4, 3)))
     (True, False)
     """
-    return all(hasattr(value, name) for name in ("sample", "stream", "tokens", "dim"))
+    drawn = all(hasattr(value, name) for name in ("sample", "stream", "tokens", "dim"))
+    return drawn and not isinstance(value, Examples)  # recorded examples stream too, but bring their outputs
 
 
 def draw_examples(model: Any, oracle: Any, num: int, seed: int) -> Examples:

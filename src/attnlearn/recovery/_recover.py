@@ -147,7 +147,7 @@ def _solution(
         return Solution(
             layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats | run.stopped.evidence
         )
-    require(layer is not None, "method", "must leave an answer", route.name)
+    assert layer is not None, "a route that neither stops nor is interrupted leaves an answer"
     whole = support is None or support.basis.shape[1] == examples.dim
     with tools.progress.phase("certify"):
         ended = conclude(

@@ -111,9 +111,8 @@ def rounding_floor(layer: AttentionLayer, held: Held, scale: float) -> float:
     The float32 forward is compared with the float64 one; rounding errors are proportional to the machine
     epsilon, so the float64 floor follows from it.
     """
-    sample = Held(
-        *(None if a is None else a[: calibration.FLOOR_EXAMPLES] for a in (held.x, held.y, held.mask))
-    )
+    few = slice(calibration.FLOOR_EXAMPLES)
+    sample = Held(held.x[few], held.y[few], None if held.mask is None else held.mask[few])
     single, double = (
         layer.astype(dtype)(sample.x.astype(dtype), sample.mask).astype(np.float64)
         for dtype in (np.float32, np.float64)
