@@ -47,8 +47,9 @@ its eigenvalues closer than 1 % falls like m^2 / 100 and 60 tries cover m = 16."
 SUM_RULE = 0.02
 """Relative residual of sum_i v_i = delta S above which a head is constant in x (measured without one: 4e-5 in
 float32, 1e-10 in float64)."""
-ATTEMPTS = 5
-"""Displacements delta tried before giving up; each is independent."""
+ATTEMPT_SCALES = (1.0, 0.5, 2.0, 0.2, 1.0, 0.5)
+ATTEMPTS = len(ATTEMPT_SCALES)
+"""Displacements delta tried before giving up; each is independent and at a multiple of the scale found."""
 CONVERGED = 30.0
 """A slice is solved when its residual is below so many times the noise (measured: 0.5 to 7 times)."""
 CONVERGED_RELATIVE = 1e-9
@@ -92,6 +93,7 @@ RANK_SURPLUS = 2
 """A head has rank r when the singular values of its known rows fall by 5 after the r-th and at least 2 more rows
 were known. A wrong rank is found out by the random queries below, and more references are added."""
 CHECK_SEQUENCES = 32
+COMPLETE_ATTEMPTS = 3
 UNEXPLAINED = 0.05
 """Random queries that decide whether the references suffice: error over that of uniform attention. refine's basin
 ends at about 0.2."""
@@ -117,6 +119,8 @@ SETTLE_STEPS = 30
 SETTLE_GAIN = 1e-3
 """Steps end when the squared residual falls by less than this share: the optimum is reached to rounding."""
 SETTLE_CUTOFF = 1e-14
+FINER_THAN_FLOAT32 = 1e-9
+"""Noise over the largest answer below which the layer is returned in float64; float32 rounding leaves 3e-8."""
 APART = 0.05
 """Heads closer than this, relative to their norms, are named as the reason why an exact fit is not certified."""
 

@@ -6,18 +6,19 @@ With every W_i known, a row of any query [t_a, t_b, t_c] is linear in its attent
 
 and logits log alpha_i(a, b)/alpha_i(a, a) = z_i(a, b) = (t_a, 1)^T [Theta_i; c_i^T] (t_b - t_a) follow exactly, for
 all heads at once. A reference token asked with all others gives, in its own rows, its row of the score matrix, and
-in the others' rows one equation for each of theirs. So r + 3 references suffice for heads of rank r: the
+in the others' rows one equation for each of theirs. So r + 2 references suffice for heads of rank r: the
 references' rows span the key side, and every other row lies in that span with r unknowns. References are added
 until the singular values of every head's known rows show a gap and random queries are explained, or until all
 tokens are references.
 
 Three tokens carry two references at once. They need 2 m <= d_out; otherwise pairs are sent.
-Cost: (r + 3) d / 2 sequences of three tokens, d^2 / 4 at full rank. What can fail: saturated weights (dropped).
+Cost: (r + 2) d / 2 sequences of three tokens, d^2 / 4 at full rank. What can fail: tokens that saturate a head, whose
+logits are then clipped; half as large ones are tried.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,42 +63,62 @@ class ScoreTable:
         return np.linalg.solve(self.tokens[others] - self.tokens[a], logits.T).T
 
 
+@dataclass(frozen=True)
+class Completed:
+    """Theta_i and c_i, the rank of the Theta_i (None: full) and the evidence for them."""
+
+    theta: Float[np.ndarray, "m d d"]
+    query_bias: Float[np.ndarray, "m d"]
+    rank: int | None
+    explained: bool
+    evidence: dict[str, Any]
+
+
 def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """Theta_i and the rank, from as few reference tokens as the rank allows."""
+    """Theta_i and the rank; with smaller tokens when the first ones saturate some head."""
     inquiry = Inquiry(problem, state)
-    rng = tools.rng("tokens")
-    d, heads = problem.dim, len(state.w)
-    tokens = fixed_tokens(problem, state, rng)
+    history = []
+    for attempt in range(calibration.COMPLETE_ATTEMPTS):
+        found = complete_at(inquiry, problem, tools.rng(f"tokens {attempt}"))
+        history.append({"scale": inquiry.state.scale, **found.evidence})
+        if found.explained:
+            break
+        if attempt + 1 < calibration.COMPLETE_ATTEMPTS:
+            inquiry.state = replace(inquiry.state, scale=0.5 * inquiry.state.scale)
+    changes = {"theta": found.theta, "query_bias": found.query_bias, "rank": found.rank}
+    return inquiry.kept(**changes), {**found.evidence, "attempts": history, **counts(problem.oracle)}
+
+
+def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) -> Completed:
+    """Add references until ranks show and random queries are explained, or all tokens are references."""
+    state, d, heads = inquiry.state, problem.dim, len(inquiry.state.w)
     triples = problem.config.max_tokens >= 3 and 2 * heads <= calibration.TRIPLE_SHARE * len(state.bias)
-    table = ScoreTable(tokens, heads)
-    references: list[int] = []
-    known = np.zeros((heads, 0, d))
-    ranks, explained, misses = None, False, []
+    table = ScoreTable(fixed_tokens(problem, state, rng), heads)
     order = list(rng.permutation(d + 1))
-    check = inquiry.ask(
-        state.scale * rng.standard_normal((calibration.CHECK_SEQUENCES, 3 if triples else 2, d))
-    )
-    while not explained and len(references) <= d:
+    shape = (calibration.CHECK_SEQUENCES, 3 if triples else 2, d)
+    check = inquiry.ask(state.scale * rng.standard_normal(shape))
+    known, references, misses = np.zeros((heads, 0, d)), [], []
+    while len(references) <= d:
         fresh = order[len(references) : len(references) + calibration.GROW_ROWS]
         _ask_references(inquiry, table, fresh, references, triples)
         references += fresh
         known = np.concatenate([known, np.stack([table.reference_rows(a) for a in fresh], 1)], 1)
         ranks, gaps = row_ranks(known)
-        if ranks is not None or len(references) > d:
-            theta, query_bias = assemble(table, known, ranks)
-            misses.append(unexplained(replace(state, theta=theta, query_bias=query_bias), *check))
-            explained = misses[-1] <= calibration.UNEXPLAINED
-    rank = None if ranks is None else theta_rank(theta, ranks)
+        if ranks is None and len(references) <= d:
+            continue
+        theta, query_bias = assemble(table, known, ranks)
+        misses.append(unexplained(replace(state, theta=theta, query_bias=query_bias), *check))
+        if misses[-1] <= calibration.UNEXPLAINED:
+            break
     evidence = {
         "references": len(references),
         "ranks": ranks,
-        "unexplained": misses,
         "gaps": gaps,
-        "tokens_per_query": 3 if triples else 2,
-        "query_bias_change": float(np.abs(query_bias - state.query_bias).max()),
-        **counts(problem.oracle),
+        "unexplained": misses,
+        "tokens_per_query": shape[1],
     }
-    return inquiry.kept(theta=theta, query_bias=query_bias, rank=rank), evidence
+    rank = None if ranks is None else theta_rank(theta, ranks)
+    return Completed(theta, query_bias, rank, misses[-1] <= calibration.UNEXPLAINED, evidence)
 
 
 def unexplained(state: State, x: Tokens, y: Outputs) -> float:

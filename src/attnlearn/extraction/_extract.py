@@ -152,8 +152,11 @@ def _solution(problem: Problem, run: Run, tools: Tools) -> Solution:
 
 
 def answer_dtype(state: State) -> np.dtype:
-    """float64 for an oracle that answers in float64, else float32: digits beyond it were never seen."""
-    return np.dtype(np.float64 if state.rounding in ("float64", "decimal") else np.float32)
+    """float64 if the answers are finer than float32 can hold, else float32: digits beyond it were never seen."""
+    if state.noise is None or not state.asked_y:
+        return np.dtype(np.float64)
+    size = max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
+    return np.dtype(np.float64 if state.noise <= calibration.FINER_THAN_FLOAT32 * size else np.float32)
 
 
 def conclude(
@@ -165,7 +168,8 @@ def conclude(
     scale = example_scale(_longest(state, dtype))
     # The Jacobian needs tokens only. Taken on the certify tokens, the error there is what was just measured.
     rank = None if state.constant_head else state.rank  # Theta = 0 has no factors
-    certificate = certify(layer, held, held, scale=scale, rank=rank, target=problem.config.target)
+    with np.errstate(divide="ignore"):  # a head without scores has no relative error
+        certificate = certify(layer, held, held, scale=scale, rank=rank, target=problem.config.target)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
     noise = state.noise * np.sqrt(held.y[0].size) / scale

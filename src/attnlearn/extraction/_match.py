@@ -41,7 +41,19 @@ def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
             return found.into(known), figures
         if attempt + 1 < calibration.ATTEMPTS:
             found, _ = locate(inquiry, problem, tools, calibration.ATTEMPTS * (attempt + 1))
-    raise Stop("NOT_ATTENTION", {"sweeps": history, **counts(problem.oracle)}, inquiry.kept())
+    close = closest_slopes(found) < calibration.APART
+    name = "HEADS_INDISTINGUISHABLE" if close else "NOT_ATTENTION"
+    raise Stop(name, {"sweeps": history, **counts(problem.oracle)}, inquiry.kept())
+
+
+def closest_slopes(found: Slice) -> float:
+    """Smallest distance of two heads' logit slopes over the larger norm; 1 for a single head."""
+    slopes, smallest = found.slopes, 1.0
+    for i in range(len(slopes)):
+        for j in range(i):
+            larger = max(np.linalg.norm(slopes[i]), np.linalg.norm(slopes[j]), 1e-300)
+            smallest = min(smallest, float(np.linalg.norm(slopes[i] - slopes[j]) / larger))
+    return smallest
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ with x - delta instead of x for row 2, whose logits are therefore z_i - delta^T 
 sent [x - delta, x] and only its last row is read.
 
 The token scale s is found by asking the same directions at scales 2^-9 .. 2^9: ‖g(x) - g(x - delta)‖^2/s^2 grows
-until the heads saturate, and s is where it has SCALE_SHARE of its largest value, |z| about 1.
-Cost: 3 sequences per scale. What can fail: answers that never depend on the query leave only heads with
-Theta = 0, or no attention at all.
+until the heads saturate, and s is where it has SCALE_SHARE of its largest value, |z| about 1 (median of three).
+Cost: 3 sequences per scale. What can fail: three directions may mislead by a factor of a few, so later attempts at
+separation vary the scale.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn.engine import Stop, Tools
+from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 
@@ -33,20 +33,15 @@ def probe(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
     x, delta = rng.standard_normal((2, calibration.SCALE_SEQUENCES, problem.dim))
     asked = [_variation(inquiry, s * x, s * delta, s) for s in grid]
     varies, departs = (np.array([entry[index] for entry in asked]) for index in (0, 1))
-    evidence: dict[str, Any] = {"scales": grid, "varies": varies, "departs": departs}
+    evidence: dict[str, Any] = {"scales": grid, "varies": varies.mean(1), "departs": departs.mean(1)}
     size = max(float(np.sum((delta @ state.total) ** 2)) / len(delta), state.noise**2)
-    floor = 1e-6 * size
-    if problem.config.token_scale is not None:
-        scale = problem.config.token_scale
-    elif varies.max() > floor:
-        scale = crossing(grid, varies)
-    elif departs.max() > floor:
-        scale = crossing(grid, departs)
-    else:
-        scale = 1.0
+    scale = problem.config.token_scale
+    for curves in (varies, departs):
+        crossings = [crossing(grid, curve) for curve in curves.T if curve.max() > 1e-6 * size]
+        if scale is None and crossings:
+            scale = float(np.median(crossings))
+    scale = 1.0 if scale is None else scale
     evidence |= {"scale": scale, **counts(problem.oracle)}
-    if not np.isfinite(scale):
-        raise Stop("NOT_ATTENTION", evidence, inquiry.kept())
     for s, (_, _, tokens, answers) in zip(grid, asked):
         if s <= calibration.KEEP_SCALES * scale:
             inquiry.keep(tokens, answers)
@@ -71,7 +66,7 @@ def crossing(grid: Float[np.ndarray, "g"], curve: Float[np.ndarray, "g"]) -> flo
 
 
 def _variation(inquiry: Inquiry, x: np.ndarray, delta: np.ndarray, s: float) -> tuple:
-    """Mean squared change of g between the two rows, and its departure from delta S / 2, over s^2."""
+    """Per sequence the squared change of g between the two rows, and from delta S / 2, over s^2."""
     state = inquiry.state
     order = (1, 0) if state.causal else (0, 1)
     queries = np.stack([x, x - delta], 1)
@@ -85,8 +80,8 @@ def _variation(inquiry: Inquiry, x: np.ndarray, delta: np.ndarray, s: float) -> 
     g = rows - state.bias - ends @ state.total
     half = 0.5 * delta @ state.total
     noise = 2 * g.shape[2] * (state.noise * max(1.0, s) / s) ** 2
-    varies = max(0.0, float(np.mean(np.sum((g[:, 0] - g[:, 1]) ** 2, -1))) / s**2 - noise)
-    departs = max(0.0, float(np.mean(np.sum((g[:, 0] - half) ** 2, -1))) / s**2 - noise)
+    varies = np.maximum(0.0, np.sum((g[:, 0] - g[:, 1]) ** 2, -1) / s**2 - noise)
+    departs = np.maximum(0.0, np.sum((g[:, 0] - half) ** 2, -1) / s**2 - noise)
     return varies, departs, tokens, answers
 
 

@@ -16,7 +16,7 @@ delta (HEADS_INDISTINGUISHABLE), a delta at which some head is saturated (anothe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,14 +57,18 @@ def separate(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
 def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tuple[Slice, dict[str, Any]]:
     """Try displacements, starting with the `attempt`-th, until one separates."""
     failures: list[dict[str, Any]] = []
+    whole = inquiry.state
     for number in range(attempt, attempt + calibration.ATTEMPTS):
-        rng = tools.rng(f"slice {number}")
+        factor = calibration.ATTEMPT_SCALES[number % calibration.ATTEMPTS]
+        inquiry.state = replace(whole, scale=factor * whole.scale)
         try:
-            found, evidence = separate_at(inquiry, problem, rng)
+            found, evidence = separate_at(inquiry, problem, tools.rng(f"slice {number}"))
         except SliceFailed as failure:
             failures.append(failure.evidence)
             continue
-        return found, {"attempt": number, "failures": failures, **evidence}
+        finally:
+            inquiry.state = whole
+        return found, {"attempt": number, "scale_factor": factor, "failures": failures, **evidence}
     same = {failure["cause"] for failure in failures} == {DEPENDENT}
     name = "HEADS_INDISTINGUISHABLE" if same else "NOT_ATTENTION"
     raise Stop(name, {"failures": failures, **counts(problem.oracle)}, inquiry.kept())

@@ -1,0 +1,206 @@
+"""`extract` from end to end: right answers certified, wrong ones never, every query counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, NotEstablished, Outcome, distance, load
+from attnlearn.extraction import ExtractConfig, extract, leak
+from attnlearn.oracle import Oracle
+
+FEW = ExtractConfig(certify_sequences=300)
+
+
+def run(oracle, dim=6, **options):
+    options = {"config": FEW, "progress": False, "raise_on_failure": False, **options}
+    return extract(oracle, dim, **options)
+
+
+def with_head(layer, theta, w, query_bias):
+    return AttentionLayer(
+        np.concatenate([layer.theta, theta[None]]),
+        np.concatenate([layer.w, w[None]]),
+        np.concatenate([layer.query_bias, query_bias[None]]),
+        layer.output_bias,
+    )
+
+
+@pytest.fixture
+def layer(seed):
+    return AttentionLayer.random(num_heads=3, dim=6, bias=True, seed=seed)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_float64_to_twelve_digits(seed, layer, causal):
+    truth = layer.replace(causal=causal)
+    oracle = Oracle.wrap(truth)
+    solution = run(oracle, seed=seed)
+    assert solution.certified
+    assert solution.layer.num_heads == 3
+    assert solution.layer.causal is causal
+    assert distance(solution.layer, truth).max < 1e-12
+    counts = oracle.counts
+    assert (counts.sequences, counts.tokens, counts.scalars) == tuple(
+        solution.stats[name] for name in ("sequences", "tokens", "scalars")
+    )
+    assert [phase.name for phase in solution.phases] == [
+        "measure", "probe", "separate", "match", "complete", "polish", "ask",
+    ]  # fmt: skip
+
+
+def test_float32_oracle(seed, layer):
+    truth = layer.astype(np.float32)
+    solution = run(truth, seed=seed)
+    assert solution.outcome is Outcome.RECOVERED
+    assert solution.layer.dtype == np.float32
+    assert distance(solution.layer, truth).max < 1e-4
+
+
+def test_no_query_is_longer_than_three_tokens(seed, layer):
+    longest = []
+
+    def oracle(x):
+        longest.append(x.shape[1])
+        return layer(x)
+
+    assert run(oracle, seed=seed).certified
+    assert max(longest) == 3
+
+
+def test_equal_heads_are_merged(seed, layer):
+    truth = with_head(layer, layer.theta[0], layer.w[1] + layer.w[2], layer.query_bias[0])
+    solution = run(truth, seed=seed)
+    assert solution.layer.num_heads == 3
+    assert distance(solution.layer, truth).max < 1e-10
+
+
+def test_a_head_that_writes_nothing_is_not_there(seed, layer):
+    truth = with_head(layer, layer.theta[0] + 1, np.zeros((6, 6)), layer.query_bias[1])
+    solution = run(truth, seed=seed)
+    assert solution.layer.num_heads == 3
+    assert distance(solution.layer, truth).max < 1e-10
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_head_without_scores(seed, layer, biased):
+    bias = layer.query_bias[0] * biased
+    truth = with_head(layer.replace(query_bias=0.5 * layer.query_bias), np.zeros((6, 6)), layer.w[0].T, bias)
+    solution = run(truth, seed=seed)
+    assert solution.layer.num_heads == 4
+    assert distance(solution.layer, truth).max < 1e-9
+    assert solution.outcome in (Outcome.RECOVERED, Outcome.NOT_ESTABLISHED)
+
+
+def _linear_attention(layer):
+    return lambda x: (x @ layer.theta[0] @ x.transpose(0, 2, 1)) @ x @ layer.w[0]
+
+
+NO_ATTENTION = {
+    "token by token": lambda layer: lambda x: np.tanh(x @ layer.w[0]),
+    "linear": lambda layer: lambda x: x @ layer.w[0],
+    "linear attention": _linear_attention,
+    "residual": lambda layer: lambda x: x + layer(x),
+    "shift": lambda layer: lambda x: x + np.roll(x, 1, 1) @ layer.w[0],
+    "positions": lambda layer: lambda x: layer(x + 0.1 * np.arange(x.shape[1])[:, None]),
+    "clipped": lambda layer: lambda x: np.maximum(layer(x), 0),
+}
+
+
+@pytest.mark.parametrize("name", NO_ATTENTION)
+def test_what_is_no_attention_is_said_so(seed, layer, name):
+    solution = run(NO_ATTENTION[name](layer), seed=seed)
+    assert solution.outcome is Outcome.NOT_ATTENTION
+    assert not solution.certified
+
+
+def test_a_random_oracle_is_no_attention(seed, rng):
+    solution = run(lambda x: rng.standard_normal(x.shape), seed=seed)
+    assert solution.outcome in (Outcome.NOT_ATTENTION, Outcome.ORACLE_FAILED)
+
+
+def test_a_small_foreign_term_is_never_certified(seed, layer):
+    def oracle(x):
+        return layer(x) + 1e-3 * np.tanh(x).sum(1, keepdims=True)
+
+    solution = run(oracle, seed=seed)
+    assert not solution.certified
+
+
+def test_more_heads_than_outputs_is_an_outcome(seed):
+    solution = run(AttentionLayer.random(5, 3, seed=seed), dim=3, seed=seed)
+    assert solution.outcome is Outcome.HEADS_INDISTINGUISHABLE
+
+
+def test_rounded_answers_state_the_floor(seed, layer):
+    solution = run(lambda x: np.round(layer(x), 3), seed=seed)
+    assert solution.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert solution.layer.num_heads == 3
+    assert distance(solution.layer.astype(np.float64), layer).max < 0.02
+    assert 1e-4 < solution.stats["noise"] < 1e-3
+
+
+def test_budget_and_cache(tmp_path, seed, layer):
+    first = run(layer, seed=seed, budget=200, cache=tmp_path)
+    assert first.outcome is Outcome.BUDGET_SPENT
+    assert first.stats["sequences"] <= 200
+    again = run(layer, seed=seed, cache=tmp_path)
+    assert again.certified
+    assert again.stats["cached_sequences"] > 50
+
+
+def test_a_dead_oracle_keeps_what_was_learned(monkeypatch, seed, layer):
+    monkeypatch.setattr("attnlearn.oracle._patience.BACKOFF_SECONDS", 0.001)
+    asked = []
+
+    def oracle(x):
+        asked.append(len(x))
+        if sum(asked) > 200:
+            raise ConnectionError("gone")
+        return layer(x)
+
+    solution = run(oracle, seed=seed)
+    assert solution.outcome is Outcome.ORACLE_FAILED
+    assert solution.phases[0].name == "measure"
+
+
+def test_failure_raises_with_the_solution(layer):
+    with pytest.raises(NotEstablished) as caught:
+        extract(layer, 6, budget=50, progress=False)
+    assert caught.value.solution.outcome is Outcome.BUDGET_SPENT
+
+
+def test_bad_input_is_refused(layer):
+    with pytest.raises(ValueError, match="dim"):
+        extract(layer, 0)
+    with pytest.raises(ValueError, match="num_heads"):
+        extract(layer, 6, num_heads=0)
+
+
+def test_checkpoint_resumes_to_the_same_bytes(tmp_path, seed, layer):
+    whole = run(layer, seed=seed)
+    with_folder = run(layer, seed=seed, checkpoint=tmp_path / "run")
+    resumed = run(layer, seed=seed, checkpoint=tmp_path / "run")
+    assert with_folder.layer == whole.layer == resumed.layer
+
+
+def test_leak_falls_with_queries_and_rounding_stops_it(seed, layer):
+    curve = leak(layer, 6, decimals=(None, 2), truth=layer, seed=seed, progress=False)
+    exact = [row for row in curve.rows if row["decimals"] is None]
+    rounded = [row for row in curve.rows if row["decimals"] == 2]
+    assert exact[0]["error"] == 1.0
+    assert exact[-1]["error"] < 1e-9 < 1e-4 < rounded[-1]["error"]
+    spent = [row["sequences"] for row in exact]
+    assert spent == sorted(spent)
+    assert "2 decimals" in str(curve)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sapiens-vh-layer0", "sapiens-vh-layer3"])
+def test_real_layers_in_float32(seed, layers, name):
+    truth = load(layers / f"{name}.safetensors")
+    solution = extract(truth.astype(np.float32), 128, seed=seed, progress=False, raise_on_failure=False)
+    assert solution.layer.num_heads == 8
+    assert distance(solution.layer.astype(np.float64), truth.astype(np.float64)).max < 1e-4
+    assert solution.stats["sequences"] <= 13_000
+    assert solution.stats["tokens"] <= 3 * solution.stats["sequences"]

@@ -1,0 +1,182 @@
+"""The parts of the extraction against the layers they are meant to see through, without any oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer
+from attnlearn.engine import Tools
+from attnlearn.extraction._complete import complete, gap_rank
+from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
+from attnlearn.extraction._match import Swept, logit_scale, match
+from attnlearn.extraction._measure import measure
+from attnlearn.extraction._probe import crossing, features, probe, respond
+from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
+from attnlearn.extraction._settle import forward, settle
+from attnlearn.extraction._state import Inquiry, Problem, State
+from attnlearn.oracle import Oracle
+
+PHASES = (measure, probe, separate, match, complete)
+
+
+def run_until(layer, last, seed, **options):
+    problem, state, tools = Problem(Oracle.wrap(layer), layer.dim, **options), State(), Tools(seed=seed)
+    for phase in PHASES[: PHASES.index(last) + 1]:
+        state, info = phase(problem, state, tools)
+    return state, info
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_two_tokens_are_a_sum_of_sigmoids(seed, rng, causal):
+    layer = AttentionLayer.random(3, 5, bias=True, seed=seed, causal=causal)
+    state = State(causal=causal, total=layer.w.sum(0), bias=layer.output_bias)
+    x, delta = rng.standard_normal((4, 5)), rng.standard_normal(5)
+    g = respond(Inquiry(Problem(Oracle.wrap(layer), 5), state), x, delta[None])[0]
+    queries = x if causal else np.vstack([x, x - delta])
+    logits = np.einsum("nd,mde,e->nm", queries, layer.theta, delta) + layer.query_bias @ delta
+    expected = sigmoid(logits) @ np.einsum("d,mdo->mo", delta, layer.w)
+    assert np.abs(g - expected).max() < 1e-13
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_single_tokens_give_the_sum_and_the_mask(seed, causal):
+    layer = AttentionLayer.random(3, 6, bias=True, seed=seed, causal=causal)
+    state, info = run_until(layer, measure, seed)
+    assert np.abs(state.total - layer.w.sum(0)).max() < 1e-12
+    assert np.abs(state.bias - layer.output_bias).max() < 1e-12
+    assert state.causal is causal
+    assert 0 < state.noise < 1e-13
+    assert info["sequences"] < 6 + 60
+
+
+def test_noise_of_float32_is_seen(seed):
+    layer = AttentionLayer.random(3, 16, seed=seed).astype(np.float32)
+    state, _ = run_until(layer, measure, seed)
+    assert 1e-9 < state.noise < 1e-5
+    assert state.rounding == "float32"
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1.0, 1e3])
+def test_the_scale_follows_the_scores(seed, factor):
+    layer = AttentionLayer.random(4, 12, seed=seed)
+    layer = layer.replace(theta=factor * layer.theta)
+    state, _ = run_until(layer, probe, seed)
+    logits = state.scale**2 * np.linalg.norm(layer.theta, axis=(1, 2))
+    assert 0.2 < np.median(logits) < 5
+
+
+def test_joint_rays_separate_exact_jacobians(rng):
+    heads, q, o = 4, 6, 9
+    a, v = rng.standard_normal((q, heads)), rng.standard_normal((heads, o))
+    slopes = np.einsum("qm,pm,mo->pqo", a, rng.uniform(0.05, 0.25, (7, heads)), v)
+    rays = joint_rays(slopes, heads, rng)
+    found = rays.directions / np.linalg.norm(rays.directions, axis=1, keepdims=True)
+    cosines = np.abs(found @ (v / np.linalg.norm(v, axis=1, keepdims=True)).T)
+    assert np.abs(np.sort(cosines.max(0)) - 1).max() < 1e-10
+    assert len(set(cosines.argmax(0))) == heads
+
+
+def test_parabola_needs_a_sigmoid(rng):
+    z = rng.standard_normal((20, 2))
+    s = sigmoid(z)
+    lengths, offsets = parabola_lengths(s * (1 - s), s * np.array([2.0, 5.0]) + np.array([0.5, -1.0]))
+    assert np.allclose(lengths, [2.0, 5.0])
+    assert np.allclose(offsets, [0.5, -1.0])
+
+
+def test_doubling_the_second_token_tells_the_sign(seed, rng):
+    layer = AttentionLayer.random(3, 6, bias=True, seed=seed)
+    state = State(total=layer.w.sum(0), bias=layer.output_bias, scale=0.7)
+    inquiry = Inquiry(Problem(Oracle.wrap(layer), 6), state)
+    delta, points = rng.standard_normal(6), rng.standard_normal((10, 6))
+    slopes = np.c_[np.einsum("mde,e->md", layer.theta, delta), layer.query_bias @ delta, np.zeros(3)]
+    values = np.einsum("d,mdo->mo", delta, layer.w)
+    flip = np.array([1.0, -1.0, 1.0])[:, None]
+    signs = doubled_signs(inquiry, np.eye(6), points, delta, flip * values, flip * slopes)
+    assert signs.tolist() == [1.0, -1.0, 1.0]
+
+
+def test_slices_converge_to_rounding_from_near_starts(rng):
+    heads, q, o, batch = 3, 3, 7, 5
+    points = 2 * rng.standard_normal((12, q))
+    x = features(points, causal=False)
+    slopes = rng.standard_normal((batch, heads, q + 2))
+    values = rng.standard_normal((batch, heads, o))
+    g = sigmoid(np.einsum("rp,bmp->brm", x, slopes)) @ values
+    start = slopes + 0.02 * rng.standard_normal(slopes.shape)
+    found, back, residual, outside = solve_slices(
+        start, x, g, values.sum(1), free_slopes(heads, q + 2, constant_head=False)
+    )
+    assert np.abs(found - slopes).max() < 1e-9
+    assert np.abs(back - values).max() < 1e-9
+    assert max(residual.max(), outside.max()) < 1e-12
+
+
+def test_slices_report_an_extra_head(rng):
+    x = features(2 * rng.standard_normal((12, 2)), causal=False)
+    slopes, values = rng.standard_normal((1, 3, 4)), rng.standard_normal((1, 3, 6))
+    g = sigmoid(np.einsum("rp,bmp->brm", x, slopes)) @ values
+    *_, residual, outside = solve_slices(slopes[:, :2], x, g, values.sum(1), free_slopes(2, 4, False))
+    assert max(residual[0], outside[0]) > 1e-4
+
+
+def test_linear_logits_ignore_saturated_rows(rng):
+    x = np.c_[rng.standard_normal((30, 2)), np.ones(30)]
+    slopes = np.array([[1.0, -0.5, 0.3]])
+    weights = sigmoid(x @ slopes.T)
+    weights[0] = 1.7
+    assert np.abs(linear_logits(x, weights) - slopes).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("dim", "heads", "rank", "causal"), [(8, 3, None, False), (24, 4, 3, False), (8, 2, 2, True)]
+)
+def test_closed_form_before_any_fit(seed, dim, heads, rank, causal):
+    layer = AttentionLayer.random(heads, dim, rank=rank, bias=True, seed=seed, causal=causal)
+    state, info = run_until(layer, complete, seed)
+    assert len(state.w) == heads
+    order = [int(np.argmin(np.linalg.norm(layer.w - w, axis=(1, 2)))) for w in state.w]
+    assert sorted(order) == list(range(heads))
+    assert np.abs(state.w - layer.w[order]).max() < 1e-8
+    assert np.abs(state.theta - layer.theta[order]).max() < 1e-6
+    assert np.abs(state.query_bias - layer.query_bias[order]).max() < 1e-6
+    if rank is not None and rank < dim // 2:
+        assert state.rank == rank
+        assert info["references"] < dim
+
+
+def test_low_rank_saves_queries(seed):
+    spent = {}
+    for rank in (2, 24):
+        _, info = run_until(AttentionLayer.random(3, 24, rank=rank, seed=seed), complete, seed)
+        spent[rank] = info["references"]
+    assert spent[2] <= 6 < spent[24] == 25
+
+
+def test_token_scale_of_swept_heads():
+    theta = np.zeros((1, 4, 4))
+    theta[0, 0, 0] = 9.0
+    swept = Swept(np.zeros((1, 4, 4)), np.zeros((1, 4)), theta)
+    assert np.isclose(logit_scale(swept, 1.0) ** 2 * 9.0, 1.1)
+
+
+def test_crossing_is_followed_down_from_the_peak():
+    grid = 2.0 ** np.arange(5)
+    assert crossing(grid, np.array([5.0, 0.01, 1.0, 6.0, 6.0])) > 2.0
+
+
+def test_gap_rank_wants_rows_to_spare():
+    assert gap_rank(np.array([1.0, 1e-9]))[0] is None
+    assert gap_rank(np.array([1.0, 1e-9, 1e-9]))[0] == 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_settle_reaches_rounding(seed, rng, causal):
+    truth = AttentionLayer.random(2, 4, bias=True, seed=seed, causal=causal)
+    xs = [rng.standard_normal((40, k, 4)) for k in (1, 2, 3)]
+    assert np.abs(forward(truth, xs[2])[0] - truth(xs[2])).max() < 1e-13
+    start = truth.replace(theta=1.05 * truth.theta, w=truth.w + 0.02)
+    found, steps = settle(start, xs, [truth(x) for x in xs])
+    assert np.abs(found.theta - truth.theta).max() < 1e-12
+    assert 1 <= steps < 20
