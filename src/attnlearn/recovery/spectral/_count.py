@@ -1,12 +1,13 @@
 """Count: how many heads, decided by the floor and judged on select examples.
 
-The number of heads is the number of singular values above ABOVE_FLOOR times the noise floor (theory, section
-3). It is then tried: the span is unmixed with that number and with one head fewer and one more, on fit
-examples, and the three are judged on *select* examples. The floor decides; a head whose removal does not hurt
-there is reported as doubtful. When the weakest value is close to the floor the number of examples at which it
-would stand clear of it is stated.
+At most as many heads as singular values above ABOVE_FLOOR times the noise floor (theory, section 3). That many are
+unmixed on fit examples and judged on *select* examples. A value may stand above the floor without being a head: the
+bias of the first-order model does when there are many examples, and the swap of a head of effective rank one is as
+large as the head. So the least head is taken away, the others moved to their new optimum inside the same span, and
+as long as that does not raise the residual on select examples the smaller number is kept. One more than the answer
+is tried as well.
 
-Cost: a few unmixings of a few hundred sequences; the neighbours start from the answer.
+Cost: a few unmixings of a few hundred sequences; every candidate starts from its neighbour.
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """The number of heads, with the residuals of its neighbours as evidence."""
     values, floor = state.singular_values, state.floor
     visible = int(np.sum(values > calibration.ABOVE_FLOOR * floor))
-    heads = visible if problem.num_heads is None else problem.num_heads
-    heads = max(1, min(heads, len(values)))
+    given = problem.num_heads
+    most = max(1, min(visible if given is None else given, len(values)))
+    rng = tools.rng("count")
+    model, other = span_models(problem, state, min(most + 1, len(values)), rng)
+    a, residuals = _pruned(model.leading(most), other.leading(most), most, given is None, rng)
+    heads = len(a)
+    if heads == most and model.l > most:
+        residuals[most + 1] = _one_more(model, other, a, rng)
+    weakest = float(values[heads - 1])
     evidence = {
         "heads": heads,
         "visible": visible,
-        "given": problem.num_heads,
-        "weakest_over_floor": float(values[heads - 1] / floor),
-        "next_over_floor": float(values[heads] / floor) if heads < len(values) else None,
-        "examples_for_clear_view": _clear(problem, float(values[heads - 1]), floor),
+        "given": given,
+        "weakest_over_floor": weakest / floor,
+        "next_over_floor": float(values[visible] / floor) if visible < len(values) else None,
+        "examples_for_clear_view": _clear(problem, weakest, floor),
+        "select_residuals": {str(number): value for number, value in sorted(residuals.items())},
     }
-    rng = tools.rng("count")
-    model, other = span_models(problem, state, min(heads + 1, len(values)), rng)
-    a, residuals = _neighbours(model, other, heads, rng)
-    evidence["select_residuals"] = {str(number): value for number, value in sorted(residuals.items())}
-    fewer = residuals.get(heads - 1)
-    evidence["doubtful"] = bool(fewer is not None and fewer < calibration.FEWER_WORSE * residuals[heads])
     return dataclasses.replace(state, num_heads=heads, coordinates=a), evidence
 
 
@@ -51,30 +54,32 @@ def _clear(problem: Problem, weakest: float, floor: float) -> int:
     return int(np.ceil(problem.examples.num * (calibration.VISIBLE_AT * floor / signal) ** 2))
 
 
-def _neighbours(
-    model: SpanModel, other: SpanModel, heads: int, rng: np.random.Generator
-) -> tuple[Float[np.ndarray, "m m"], dict[int, float]]:
-    """Coordinates of `heads` heads, and the residual on select examples with one fewer, as many, one more."""
-    exact = model.leading(heads)
-    a, fit, _, _ = best_start(exact, heads, rng)
-    residuals = {heads: other.leading(heads).judge(a, fit.mixing)}
-    if heads > 1:
-        fewer = model.leading(heads - 1)
-        weight = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a, axis=1)
-        start = np.delete(a, np.argmin(weight), axis=0)[:, : heads - 1]
-        start, found, _ = fewer.descend(start)
-        residuals[heads - 1] = other.leading(heads - 1).judge(start, found.mixing)
-    if model.l > heads:
-        start = np.zeros((heads + 1, heads + 1))
-        start[:heads, :heads] = a
-        start[heads] = random_start(rng, 1, model.spread)[0]
-        start, found, _ = model.descend(start)
-        residuals[heads + 1] = other.judge(start, found.mixing)
+def _pruned(
+    model: SpanModel, other: SpanModel, heads: int, prune: bool, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "m l"], dict[int, float]]:
+    """Coordinates of the heads that are needed, and the residual on select examples by number of heads."""
+    a, fit, _, _ = best_start(model, heads, rng)
+    residuals = {heads: other.judge(a, fit.mixing)}
+    while len(a) > 1:
+        size = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a * model.spread, axis=1)
+        fewer, found, _ = model.descend(np.delete(a, np.argmin(size), axis=0))
+        residuals[len(fewer)] = other.judge(fewer, found.mixing)
+        if not prune or residuals[len(fewer)] > calibration.FEWER_WORSE * residuals[len(a)]:
+            break
+        a, fit = fewer, found
     return a, residuals
 
 
+def _one_more(model: SpanModel, other: SpanModel, a: np.ndarray, rng: np.random.Generator) -> float:
+    start = np.zeros((len(a) + 1, model.l))
+    start[:-1, : a.shape[1]] = a
+    start[-1] = random_start(rng, 1, model.spread)[0]
+    start, found, _ = model.descend(start)
+    return other.judge(start, found.mixing)
+
+
 def span_models(
-    problem: Problem, state: State, heads: int, rng: np.random.Generator
+    problem: Problem, state: State, vectors: int, rng: np.random.Generator
 ) -> tuple[SpanModel, SpanModel]:
     """The span model on a few fit sequences and on a few select sequences, with the same output directions."""
     examples, split = problem.examples, problem.split
@@ -83,9 +88,9 @@ def span_models(
     directions = np.linalg.qr(rng.standard_normal((o, q)))[0]
     queries = np.arange(k) if k <= 16 else np.sort(rng.choice(k, 16, replace=False))
     nuisance = state.linear.shape[0]
-    rows = calibration.ROWS_PER_UNKNOWN * (2 * heads**2 / q + nuisance)
+    rows = calibration.ROWS_PER_UNKNOWN * (2 * vectors**2 / q + nuisance)
     wanted = max(calibration.SEQUENCES_LEAST, int(np.ceil(rows / len(queries))))
-    basis = state.query_basis[:heads], state.value_basis[:heads], directions, queries
+    basis = state.query_basis[:vectors], state.value_basis[:vectors], directions, queries
 
     def some(indices: Int[np.ndarray, "i"], most: int) -> Rows:
         chosen = np.sort(rng.permutation(indices)[:most])

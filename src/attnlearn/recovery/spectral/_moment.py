@@ -46,24 +46,13 @@ def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     floor = noise_floor(operator, state) * max(1.0, measured / computed)
     given = problem.num_heads
     vectors = calibration.VECTORS if given is None else given + calibration.SPARE
-    vectors = min(vectors, operator.most)
-    svd = _Deflated(operator.start(rng, vectors), given)
-    history = []
-    full = few.pairs == operator.pairs
-    for number in range(calibration.PASSES):
-        scale = 1.0 if full else np.sqrt(operator.pairs / few.pairs)
-        change = svd.step(operator if full else few, scale * floor)
-        history.append(svd.values.tolist())
-        tools.progress.update(heads=svd.heads, weakest=float(svd.values[max(svd.heads - 1, 0)] / floor))
-        spare = len(svd.values) - svd.heads
-        if svd.complete and given is None and spare < calibration.SPARE and len(svd.values) < operator.most:
-            svd.widen(operator.start(rng, min(len(svd.values) // 2 + 1, operator.most - len(svd.values))))
-        elif full and svd.complete and change < calibration.SETTLED:
-            break
-        elif svd.complete and number >= 2 and (change < 3 * calibration.SETTLED or svd.heads == 0):
-            svd.trim(svd.heads + calibration.SPARE + 1)
-            full = True
-        full |= number + 1 >= calibration.SUBSET
+    svd = _Deflated(operator.start(rng, min(vectors, operator.most)), given)
+    history = _passes(
+        svd, few, floor * np.sqrt(operator.pairs / few.pairs), 3 * calibration.SETTLED, rng, tools
+    )
+    if few.pairs < operator.pairs:
+        svd.trim(max(svd.heads + calibration.SPARE + 1, calibration.VECTORS // 2))
+        history += _passes(svd, operator, floor, calibration.SETTLED, rng, tools)
     state = dataclasses.replace(
         state, singular_values=svd.values, query_basis=svd.left, value_basis=svd.right, floor=float(floor)
     )
@@ -79,6 +68,29 @@ def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         needed = examples_needed(problem, state, svd.values, floor)
         raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": needed}, state)
     return state, evidence
+
+
+def _passes(
+    svd: _Deflated,
+    operator: MomentOperator,
+    floor: float,
+    settled: float,
+    rng: np.random.Generator,
+    tools: Tools,
+) -> list[list[float]]:
+    """Passes until the heads' values settle, with more vectors when too few of them are noise."""
+    history = []
+    for _ in range(calibration.PASSES):
+        change = svd.step(operator, floor)
+        history.append(svd.values.tolist())
+        tools.progress.update(heads=svd.heads, weakest=float(svd.values[max(svd.heads - 1, 0)] / floor))
+        vectors = len(svd.values)
+        crowded = svd.given is None and vectors - svd.heads < calibration.SPARE
+        if svd.complete and crowded and vectors < min(operator.most, calibration.MOST_VECTORS):
+            svd.widen(operator.start(rng, min(vectors, operator.most - vectors)))
+        elif svd.complete and change < settled:
+            break
+    return history
 
 
 def _subset(num: int) -> int:
@@ -121,13 +133,13 @@ class _Deflated:
 
     def trim(self, count: int) -> None:
         """Stop following vectors beyond `count`: noise, once the heads are known."""
-        if self.heads:
-            self.right, self.values = self.right[:count], self.values[:count]
+        self.right, self.values, self.left = self.right[:count], self.values[:count], self.left[:count]
 
     def widen(self, more: Right) -> None:
         """Look for further vectors beside those found."""
         self.right = orthonormal(np.concatenate([self.right, more]))
         self.values = np.concatenate([self.values, np.zeros(len(more))])
+        self.left, self.heads, self._steps = None, 0, 0
 
 
 def orthonormal(blocks: Float[np.ndarray, "l a b"]) -> Float[np.ndarray, "l a b"]:

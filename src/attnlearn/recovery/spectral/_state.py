@@ -54,7 +54,7 @@ class State:
     value_basis: Float[np.ndarray, "l r o"] | None = None
     floor: float | None = None
     num_heads: int | None = None
-    coordinates: Float[np.ndarray, "m m"] | None = None
+    coordinates: Float[np.ndarray, "m l"] | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None

@@ -29,9 +29,10 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """The start for refine: theta, w, query_bias, output_bias in the caller's coordinates, and the rank."""
     heads = state.num_heads
     rng = tools.rng(f"unmix {heads}")
-    model, other = span_models(problem, state, heads, rng)
+    vectors = state.coordinates.shape[1]
+    model, other = span_models(problem, state, vectors, rng)
     a, fit, shares, steps = best_start(model, heads, rng, first=state.coordinates)
-    scores = np.tensordot(a, state.query_basis[:heads], axes=1)
+    scores = np.tensordot(a, state.query_basis[:vectors], axes=1)
     theta, query_bias = scores[:, :-1], scores[:, -1]
     w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)
     rank, spectrum, edge = infer_rank(state, a, scores)
@@ -117,14 +118,14 @@ def infer_rank(
     state: State, a: Float[np.ndarray, "m l"], scores: Float[np.ndarray, "m u r"]
 ) -> tuple[int | None, Float[np.ndarray, "m r"], Float[np.ndarray, "m"]]:
     """The largest rank of the heads, each head's singular values and the noise edge under them."""
-    m, _, r = scores.shape
+    r = scores.shape[2]
     spectrum = np.linalg.svd(scores, compute_uv=False)
     whitening = output_whitening(state.residual_covariance)[0]
     total = np.trace(whitening @ state.residual_covariance @ whitening)
     # floor = sqrt(h/pairs) (sqrt(total) + sqrt(r)): a left vector carries N v / s, whose norm as an r x r matrix
     # is sqrt(h/pairs) times 2 sqrt(r) / sqrt(r).
     unit = 2 * state.floor / (np.sqrt(total) + np.sqrt(r))
-    edge = np.sqrt(np.sum((a * unit / state.singular_values[:m]) ** 2, axis=1))
+    edge = np.sqrt(np.sum((a * unit / state.singular_values[: a.shape[1]]) ** 2, axis=1))
     rank = int(np.sum(spectrum > calibration.RANK_EDGE * edge[:, None], axis=1).max())
     # A rank one too large leaves the refinement without curvature in the idle columns, so a drop that all heads
     # share counts more than the estimated edge.
