@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, data, distance, load
+from attnlearn._serialize import schema
 from attnlearn.cli.__main__ import main
 
 
@@ -121,3 +123,54 @@ def test_mistakes_are_one_line_exit_2_and_leave_nothing(
     assert message in captured.err
     assert len(captured.err.splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_recover_writes_layer_and_valid_json(layer_file, tmp_path, capsys) -> None:
+    folder, out, result = tmp_path / "data", tmp_path / "found.safetensors", tmp_path / "result.json"
+    assert main(["sample", str(layer_file), str(folder), "--num", "3000", "--tokens", "4"]) == 0
+    capsys.readouterr()
+    assert main(["recover", str(folder), "-o", str(out), "--json", str(result)]) == 0
+    captured = capsys.readouterr()
+    assert "RECOVERED (certified)" in captured.out
+    assert "\x1b" not in captured.out + captured.err
+    assert distance(load(out), load(layer_file)).max < 1e-8
+    document = json.loads(result.read_text())
+    jsonschema.validate(document, schema())
+    assert document["certified"]
+    assert str(tmp_path) not in result.read_text()
+
+
+def test_recover_that_is_not_certified_exits_3_and_writes_the_result(layer_file, tmp_path, capsys) -> None:
+    folder, result = tmp_path / "data", tmp_path / "result.json"
+    assert (
+        main(["sample", str(layer_file), str(folder), "--num", "3000", "--tokens", "4", "--noise", "0.01"])
+        == 0
+    )
+    assert main(["recover", str(folder), "--json", str(result), "--quiet"]) == 3
+    document = json.loads(result.read_text())
+    jsonschema.validate(document, schema())
+    assert document["outcome"] == "BELOW_NOISE_FLOOR"
+
+
+def test_extract_from_a_layer_file(layer_file, tmp_path, capsys) -> None:
+    out = tmp_path / "found.safetensors"
+    assert main(["extract", "--oracle", str(layer_file), "--dim", "6", "-o", str(out), "--quiet"]) == 0
+    assert distance(load(out), load(layer_file)).max < 1e-8
+    assert main(["extract", "--oracle", "gopher://x", "--dim", "6"]) == 2
+    assert "oracle: must be" in capsys.readouterr().err
+
+
+def test_extract_from_a_dead_oracle_exits_4(tmp_path, capsys) -> None:
+    assert main(["extract", "--oracle", "process:false", "--dim", "6", "--quiet"]) == 4
+
+
+def test_train_writes_a_classifier(tmp_path, capsys) -> None:
+    x, y = data.TokenizedMixture(tokens=4, dim=6).sample(40, seed=0)
+    np.savez(tmp_path / "labelled.npz", x=x, y=y)
+    arguments = ["train", str(tmp_path / "labelled.npz"), "--heads", "4", "--max-steps", "50"]
+    assert main([*arguments, "-o", str(tmp_path / "model.safetensors"), "--json", "-", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema())
+    assert document["outcome"] == "TRAINED"
+    assert main([*arguments, "--step", "huge"]) == 2
+    assert "step: must be a number, auto or theory, got 'huge'" in capsys.readouterr().err
