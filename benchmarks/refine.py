@@ -19,6 +19,7 @@ from attnlearn import AttentionLayer, distance, load
 from attnlearn._precision import precision
 from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
+from attnlearn.solve._scores import Scores
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
 TARGET = 1e-9
@@ -85,6 +86,8 @@ def problem(case: dict[str, Any]) -> tuple[AttentionLayer, AttentionLayer, np.nd
         layer = AttentionLayer.random(case["heads"], case["dim"], rank=case["rank"], seed=case["seed"])
     else:
         layer = load(LAYERS / f"{case['layer']}.safetensors", num_heads=case["heads"]).astype(np.float64)
+        # Stored in float32, the products are of their rank only to 1e-8, which would be the floor of the fit.
+        layer = layer.replace(theta=Scores.from_theta(layer.theta, layer.query_bias, case["rank"]).theta())
     layer = layer.replace(causal=case["causal"])
     m, d, k = layer.num_heads, layer.dim, case["k"]
     # Twice what refine starts with, so that it has fresh examples to check itself on.
@@ -127,7 +130,6 @@ def rival(
     from scipy.optimize import minimize
 
     from attnlearn._forward import Parameters, attention_forward
-    from attnlearn.solve._scores import Scores
 
     began = time.perf_counter()
     scores = Scores.from_theta(start.theta, start.query_bias, rank)
