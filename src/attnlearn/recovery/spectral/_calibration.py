@@ -96,3 +96,17 @@ RANK_EDGE = 1.3
 RANK_DROP = 1.8
 """A fall of the heads' mean spectrum by this factor from one singular value to the next is an edge: noise falls by
 less than 1.05 a step, and the heads of the antibody layers drop by 3.7 after their sixteenth."""
+
+# --- choice of the token scale ---------------------------------------------------------------------------
+TARGET_SHARE = 0.45
+"""Nonlinear share of the output variance at which layers are seen best: score standard deviations 0.9 to 1.5."""
+GOOD_SHARES = 0.25, 0.58
+"""Shares at which the tokens are left as they are. One-hot attention of random layers still leaves a third of the
+variance to the linear fit (0.67 at score standard deviation 100), so the upper end must stay below that."""
+LARGEST_SCALE = 64.0
+"""Scores may be moved by a factor of 4096 either way; what needs more is not attention on such tokens."""
+SCALE_STEPS = 8
+"""Bisection steps: 64 is divided down to a factor of 64^(1/256)."""
+SCALE_ROWS = 8
+SCALE_SEQUENCES = 400
+"""Rows per feature, and sequences at least, for a linear fit whose share is right to a few per cent."""

@@ -49,7 +49,7 @@ def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         state, causal=bool(causal), mean=support.mean, basis=support.basis, inverse=inverse
     )
     statistics = _statistics(examples, fit, state)
-    state = dataclasses.replace(state, **_modelled(statistics, len(fit), rank))
+    state = dataclasses.replace(state, **_modelled(statistics, rank))
     share, state = _residual(examples, fit, state)
     off_diagonal = state.position_correlation - np.eye(examples.tokens)
     evidence |= {
@@ -64,6 +64,17 @@ def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     if share < calibration.LINEAR_SHARE[examples.dtype.name]:
         raise Stop("ATTENTION_TOO_WEAK", evidence, state)
     return state, evidence
+
+
+def nonlinear_share(examples: Examples) -> float:
+    """Share of the output variance that a linear fit in the tokens leaves; for few examples, all at once."""
+    indices = np.arange(examples.num)
+    support, _ = token_support(examples, indices)
+    inverse = np.linalg.pinv(support.basis)
+    causal = looks_causal(examples, indices, support, inverse)
+    state = State(causal=causal, mean=support.mean, basis=support.basis, inverse=inverse)
+    modelled = _modelled(_statistics(examples, indices, state), support.basis.shape[1])
+    return _residual(examples, indices, dataclasses.replace(state, **modelled))[0]
 
 
 def token_support(
@@ -167,7 +178,7 @@ def _chunk_statistics(chunk: Chunk, state: State, inverse: np.ndarray) -> _Stati
     )
 
 
-def _modelled(sums: _Statistics, num: int, r: int) -> dict[str, np.ndarray]:
+def _modelled(sums: _Statistics, r: int) -> dict[str, np.ndarray]:
     """The statistics that differ significantly from independent Gaussian tokens, and the linear fit."""
     seen = np.maximum(sums.count, 1)
     mean = sums.first / seen[:, None]

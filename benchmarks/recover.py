@@ -1,0 +1,145 @@
+"""Recovery from random examples, with the Adam student beside it where a case asks for it.
+
+Each case holds its own seed and nothing is retried. Both sides get the same examples, dtype and threads; `seconds`
+of recovery count everything from the arrays to the certificate, compilation included. The error on fresh examples
+is relative to the spread of the outputs about their mean.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlearn import AttentionLayer, distance, load, recover
+
+LAYERS = Path(__file__).parents[1] / "tests" / "layers"
+TARGET = 1e-6
+FRESH = 1_000
+
+D32 = {"layer": "random", "dim": 32, "k": 8, "heads": 8, "rank": 4, "scale": 2.0, "num": 20_000}
+D64 = {"layer": "random", "dim": 64, "k": 8, "heads": 12, "rank": 8, "scale": 2.0, "num": 20_000}
+D16 = {"layer": "random", "dim": 16, "k": 6, "heads": 4, "rank": 16, "num": 20_000}
+WEAK = {"layer": "random", "dim": 256, "k": 8, "heads": 4, "rank": 64, "num": 20_000}
+REAL = {"k": 8, "heads": 8, "rank": 16, "num": 20_000}
+BASE = {
+    "tokens": "gaussian",
+    "seed": 0,
+    "rival": False,
+    "causal": False,
+    "bias": False,
+    "stored": "",
+    "noise": 0.0,
+}
+
+
+def cases(tier: str) -> list[dict[str, Any]]:
+    """Rows of the table of a tier, one dict per run."""
+    quick = [D16 | {"scale": 2.0}, D32, D32 | {"tokens": "boolean"}]
+    if tier == "quick":
+        return [BASE | row for row in quick]
+    rows = [D32 | {"rival": True}, D32 | {"tokens": "boolean"}]
+    rows += [D16 | {"scale": scale} for scale in (0.5, 2.0, 6.0)]
+    rows += [D32 | {"bias": True, "causal": True}]
+    rows += [D32 | {"stored": stored} for stored in ("float32", "bfloat16")] + [D32 | {"noise": 1e-3}]
+    once = [D64, REAL | {"layer": "sapiens-vh-layer0"}, REAL | {"layer": "sapiens-vh-layer3"}]
+    if tier == "bench":
+        seeded = [
+            row | {"seed": seed} for seed in range(3) for row in rows if seed == 0 or not row.get("rival")
+        ]
+        return [BASE | row for row in seeded + once]
+    rows += [D32 | {"heads": m, "rank": 8, "num": 20_000 if m < 16 else 40_000} for m in (1, 2, 4, 8, 16, 24)]
+    rows += [D32 | {"num": num} for num in (10_000, 5_000, 2_500, 1_250, 625)]
+    rows += [D64 | {"rival": True}]
+    once += [
+        REAL | {"layer": "rxnmapper-layer", "rank": 32, "num": 40_000},
+        REAL | {"layer": "sapiens-vh-layer0", "tokens": "normalized correlated"},
+        REAL | {"layer": "sapiens-vh-layer0", "k": 128, "num": 400},
+        REAL | {"layer": "sapiens-vh-layer0", "rival": True},
+    ]
+    once += [WEAK | {"scale": scale} for scale in (0.3, 0.5, 0.8)]
+    return [BASE | row | {"seed": seed} for seed in range(20) for row in rows] + [BASE | row for row in once]
+
+
+def run(case: dict[str, Any]) -> dict[str, Any]:
+    """Recover one layer, judge it against the truth and on fresh examples, and train the rival if asked."""
+    layer, x, y = problem(case)
+    fresh = tokens(case, layer.dim, FRESH, np.random.default_rng([case["seed"], 2]))
+    began = time.perf_counter()
+    solution = recover(x, y, seed=case["seed"], raise_on_failure=False)
+    result = {
+        "seconds": time.perf_counter() - began,
+        "outcome": solution.outcome.name,
+        "certified": solution.certified,
+    }
+    result["phases"] = {phase.name: phase.seconds for phase in solution.phases}
+    result["peak_gigabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    for name in ("examples_needed",):
+        found = [phase.evidence[name] for phase in solution.phases if name in phase.evidence]
+        result |= {name: found[-1]} if found else {}
+    if solution.layer is not None:
+        apart = distance(solution.layer.astype(layer.dtype), layer, support=solution.stats.get("support"))
+        truth = layer(fresh)
+        error = np.linalg.norm(solution.layer.astype(layer.dtype)(fresh) - truth)
+        result |= {
+            "heads_found": solution.layer.num_heads,
+            "parameter_error": apart.max,
+            "fresh_error": float(error / np.linalg.norm(truth - truth.mean(axis=(0, 1)))),
+        }
+    if case["rival"]:
+        from benchmarks.rivals.adam import train_student
+
+        rival = train_student(layer, x, y, fresh, rank=case["rank"], target=TARGET, seed=case["seed"])
+        result["adam"] = rival
+        reached = result.get("fresh_error", 1.0) <= TARGET
+        whole = None if rival["seconds"] is None else rival["seconds"] + rival["compile_seconds"]
+        result["times_faster"] = whole / result["seconds"] if reached and whole is not None else None
+    return result
+
+
+def problem(case: dict[str, Any]) -> tuple[AttentionLayer, np.ndarray, np.ndarray]:
+    """The true layer and the examples that recovery is given."""
+    rng = np.random.default_rng([case["seed"], 1])
+    if case["layer"] == "random":
+        layer = AttentionLayer.random(
+            case["heads"],
+            case["dim"],
+            rank=case["rank"],
+            scale=case["scale"],
+            bias=case["bias"],
+            seed=case["seed"],
+            causal=case["causal"],
+        )
+    else:
+        layer = load(LAYERS / f"{case['layer']}.safetensors").astype(np.float64)
+    x = tokens(case, layer.dim, case["num"], rng)
+    y = layer(x)
+    if case["noise"]:
+        y = y + case["noise"] * y.std() * rng.standard_normal(y.shape)
+    if case["stored"]:
+        import ml_dtypes
+
+        kind = {"bfloat16": ml_dtypes.bfloat16, "float32": np.float32}[case["stored"]]
+        x, y = x.astype(kind).astype(np.float32), y.astype(kind).astype(np.float32)
+    return layer, x, y
+
+
+def tokens(case: dict[str, Any], d: int, num: int, rng: np.random.Generator) -> np.ndarray:
+    """Tokens of the case's kind; `normalized correlated`: AR(0.7), covariance of condition 1e3, LayerNorm."""
+    k = case["k"]
+    x = rng.standard_normal((num, k, d))
+    if case["tokens"] == "boolean":
+        return np.where(x > 0, 1.0, -1.0)
+    if case["tokens"] == "normalized correlated":
+        shape = np.random.default_rng([case["seed"], 3])
+        for a in range(1, k):
+            x[:, a] = 0.7 * x[:, a - 1] + np.sqrt(1 - 0.49) * x[:, a]
+        axes = np.linalg.qr(shape.standard_normal((d, d)))[0]
+        x = x @ (axes * np.sqrt(np.logspace(0, -3, d))) @ axes.T
+        x -= x.mean(axis=2, keepdims=True)
+        x /= x.std(axis=2, keepdims=True)
+        x = x * np.exp(0.3 * shape.standard_normal(d)) + 0.5 * shape.standard_normal(d)
+    return x
