@@ -40,7 +40,10 @@ def test_the_commands_of_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text("utf-8") + "".join(
         path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md"))
     )
-    named = set(re.findall(r"^\s*attnlearn ([a-z]+)", text, flags=re.M))
+    shown = "".join(re.findall(r"```bash\n(.*?)```", text, flags=re.S)) + "\n".join(
+        line.strip() for line in text.splitlines() if line.startswith("    ")
+    )
+    named = set(re.findall(r"^attnlearn ([a-z]+)", shown, flags=re.M))
     assert named
     assert not {name for name in named if name not in app}
     targets = set(re.findall(r"^make ([a-z-]+)", text, flags=re.M))
