@@ -57,6 +57,7 @@ def test_float32_oracle(seed, layer):
     assert distance(solution.layer, truth).max < 1e-4
 
 
+@pytest.mark.slow
 def test_no_query_is_longer_than_three_tokens(seed, layer):
     longest = []
 
@@ -75,6 +76,7 @@ def test_equal_heads_are_merged(seed, layer):
     assert distance(solution.layer, truth).max < 1e-10
 
 
+@pytest.mark.slow
 def test_a_head_that_writes_nothing_is_not_there(seed, layer):
     truth = with_head(layer, layer.theta[0] + 1, np.zeros((6, 6)), layer.query_bias[1])
     solution = run(truth, seed=seed)
@@ -82,7 +84,7 @@ def test_a_head_that_writes_nothing_is_not_there(seed, layer):
     assert distance(solution.layer, truth).max < 1e-10
 
 
-@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("biased", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_head_without_scores(seed, layer, biased):
     bias = layer.query_bias[0] * biased
     truth = with_head(layer.replace(query_bias=0.5 * layer.query_bias), np.zeros((6, 6)), layer.w[0].T, bias)

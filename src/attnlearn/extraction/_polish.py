@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._layer import AttentionLayer
-from attnlearn.engine import Tools
+from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._settle import forward, settle, unknowns
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
@@ -50,6 +50,13 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
         **how,
         **counts(problem.oracle),
     }
+    size = float(np.sqrt(np.mean(np.concatenate([y.ravel() for y in state.asked_y]) ** 2)))
+    if after > max(calibration.POLISHED * state.noise, calibration.MISFIT * size):
+        raise Stop(
+            "NOT_ATTENTION",
+            {**evidence, "cause": "no layer near the closed form explains the answers"},
+            state,
+        )
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
     return inquiry.kept(residual=after, total=found.w.sum(0), **changes), evidence
 

@@ -1,0 +1,169 @@
+"""Extraction with chosen queries: error, outcome and everything that was spent, per layer and oracle.
+
+Every sequence counts: scale search, failed attempts, certification. `published_scalars` is 4 m d^2 - 2 m + 1, stated
+for scalar answers, so it is to be compared with `scalars`; `unknowns` of a low-rank layer is the floor for scalars.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlearn import AttentionLayer, distance, load
+from attnlearn.extraction import extract
+
+LAYERS = Path(__file__).parents[1] / "tests" / "layers"
+TABLE = (
+    {"dim": 64, "heads": 8, "rank": 8, "scale": 8.0},
+    {"dim": 64, "heads": 16, "rank": 8, "scale": 8.0},
+)
+WANTED = {"float64": 1e-9, "float32": 1e-4}
+REAL = (("sapiens-vh-layer0", 16), ("sapiens-vh-layer3", 16), ("rxnmapper-layer", 32))
+
+
+def cases(tier: str) -> list[dict[str, Any]]:
+    """The problems of a tier; every one holds its own seed."""
+    small = {
+        "layer": "random",
+        "dim": 8,
+        "heads": 6,
+        "rank": None,
+        "scale": 2.0,
+        "dtype": "float64",
+        "wanted": 1e-12,
+    }
+    d16 = {"layer": "random", "dim": 16, "rank": None, "scale": 2.0, "dtype": "float64", "wanted": 1e-9}
+    edge = [{"layer": name, "dtype": "float64", "seed": 0} for name in EDGES]
+    if tier == "quick":
+        return [small | {"seed": 0}, d16 | {"heads": 4, "seed": 0}, *edge[:2]]
+    seeds = range(20) if tier == "full" else range(3)
+    table = [
+        {"layer": "random", **row, "dtype": dtype, "wanted": WANTED[dtype]}
+        for row in TABLE
+        for dtype in WANTED
+    ]
+    growth = [
+        {
+            "layer": "random",
+            "dim": dim,
+            "heads": 4,
+            "rank": 4,
+            "scale": 2.0,
+            "dtype": "float64",
+            "wanted": 1e-9,
+        }
+        for dim in (16, 32, 64, 128, 256, 512)
+    ]
+    real = [{"layer": name, "rank": rank, "dtype": "float32", "wanted": 1e-4} for name, rank in REAL]
+    rows = [case | {"seed": seed} for case in [small, *table] for seed in seeds]
+    heads = range(1, 17) if tier == "full" else (1, 4, 8, 12, 16)
+    rows += [d16 | {"heads": m, "seed": 0} for m in heads]
+    rows += [case | {"seed": seed} for case in real for seed in (range(3) if tier == "full" else range(1))]
+    return rows + edge + [case | {"seed": 0} for case in (growth if tier == "full" else growth[:4])]
+
+
+def run(case: dict[str, Any]) -> dict[str, Any]:
+    """Extract one layer and compare it with the truth."""
+    oracle, truth, dim = problem(case)
+    began = time.perf_counter()
+    solution = extract(oracle, dim, seed=case["seed"], progress=False, raise_on_failure=False)
+    seconds = time.perf_counter() - began
+    error = None
+    if solution.layer is not None and truth is not None:
+        error = float(distance(solution.layer.astype(np.float64), truth.astype(np.float64)).max)
+    figures = {
+        "outcome": solution.outcome.name,
+        "certified": solution.certified,
+        "seconds": seconds,
+        "error": error,
+        "heads_found": None if solution.layer is None else solution.layer.num_heads,
+        "rank_found": solution.stats.get("rank"),
+        "noise": solution.stats["noise"],
+        **{name: solution.stats[name] for name in ("sequences", "tokens", "scalars")},
+        "by_phase": {phase.name: phase.evidence.get("sequences") for phase in solution.phases},
+    }
+    if truth is not None:
+        m, d = truth.num_heads, truth.dim
+        figures["published_scalars"] = 4 * m * d * d - 2 * m + 1
+        figures["unknowns"] = unknowns(truth, case.get("rank"))
+        figures["false_certificate"] = bool(
+            solution.certified and (error is None or error > claimed(solution))
+        )
+    if "wanted" in case:
+        figures["reached"] = bool(error is not None and error <= case["wanted"])
+    return figures
+
+
+def claimed(solution: Any) -> float:
+    """The parameter error that the certificate's claim C3 allows."""
+    check = solution.certificate.check("C3.bound")
+    return float("inf") if check.value is None else max(check.value, 1e-15)
+
+
+def unknowns(layer: AttentionLayer, rank: int | None) -> int:
+    """Free numbers of a layer whose heads have this rank."""
+    m, d, o = layer.num_heads, layer.dim, layer.out_dim
+    if rank is None:
+        return m * (d * d + d + d * o) + o
+    return m * (rank * (2 * d - rank) + d + rank * (d + o - rank)) + o
+
+
+def problem(case: dict[str, Any]) -> tuple[Any, AttentionLayer | None, int]:
+    """The oracle, the true layer (None where there is none) and the token dimension."""
+    if case["layer"] == "random":
+        truth = AttentionLayer.random(
+            case["heads"], case["dim"], rank=case["rank"], scale=case["scale"], seed=case["seed"]
+        ).astype(case["dtype"])
+        return truth, truth, case["dim"]
+    if case["layer"] in EDGES:
+        return EDGES[case["layer"]](AttentionLayer.random(4, 8, bias=True, seed=case["seed"]))
+    truth = load(LAYERS / f"{case['layer']}.safetensors")
+    return truth.astype(case["dtype"]), truth, truth.dim
+
+
+def _duplicated(layer):
+    truth = AttentionLayer(
+        np.concatenate([layer.theta, layer.theta[:1]]),
+        np.concatenate([layer.w, layer.w[1:2] + layer.w[2:3]]),
+        np.concatenate([layer.query_bias, layer.query_bias[:1]]),
+        layer.output_bias,
+    )
+    return truth, truth, 8
+
+
+def _zero_head(layer):
+    w = layer.w.copy()
+    w[0] = 0
+    truth = layer.replace(w=w)
+    return truth, truth, 8
+
+
+def _no_scores(layer):
+    theta = layer.theta.copy()
+    theta[0] = 0
+    truth = layer.replace(theta=theta)
+    return truth, truth, 8
+
+
+def _causal(layer):
+    truth = layer.replace(causal=True)
+    return truth, truth, 8
+
+
+def _rounded(decimals):
+    return lambda layer: (lambda x: np.round(layer(x), decimals), layer, 8)
+
+
+EDGES = {
+    "causal": _causal,
+    "not attention": lambda layer: (lambda x: x + layer(x), None, 8),
+    "duplicated heads": _duplicated,
+    "zero head": _zero_head,
+    "head without scores": _no_scores,
+    "rounded to 3 decimals": _rounded(3),
+    "rounded to 6 decimals": _rounded(6),
+    "more heads than outputs": lambda _: (AttentionLayer.random(6, 4), AttentionLayer.random(6, 4), 4),
+}
