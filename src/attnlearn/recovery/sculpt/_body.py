@@ -4,7 +4,7 @@ K = {theta : |a_j . theta - t_j| <= eps_j,  h_l . theta >= g_l,  |theta|_inf <= 
 
 A few slabs are false, so K as given may be empty. `Body.make` solves the linear program that moves every slab
 apart by a slack of its own and minimises their sum, and drops the slabs that need one; what is left contains the
-optimum. Half-spaces are many and few of them matter: they enter as cutting planes, the most violated first.
+optimum, perhaps nothing else, so all slabs are then inflated by the first of a few amounts that leaves room. Half-spaces are many and few of them matter: they enter as cutting planes, the most violated first.
 
 `width` is two linear programs (HiGHS through SciPy, dual simplex), `minimum_norm_point` one quadratic program
 (PIQP), each in p = (d + 1) d unknowns with a few p constraints: 0.1 s and 0.01 s at p = 72.
@@ -32,7 +32,7 @@ NO_HALF_SPACES = HalfSpaces(np.zeros((0, 0)), np.zeros(0))
 class Body:
     """The body in units in which every slab has half-width 1: |normals theta - offsets| <= 1.
 
-    `slabs` are the kept ones, `dropped` is the number that contradicted the rest.
+    `dropped` slabs contradicted the rest; `inflation` was added to every half-width.
 
     >>> normals = np.array([[1.0, 0.0], [1.0, 1.0]])
     >>> body = Body(normals, np.array([2.0, 2.0]), NO_HALF_SPACES, radius=9.0)
@@ -48,6 +48,7 @@ class Body:
     radius: float
     dropped: int = 0
     half_spaces_used: bool = True
+    inflation: float = 0.0
 
     @classmethod
     def make(cls, slabs: Slabs, half_spaces: HalfSpaces, radius: float) -> Body:
@@ -55,10 +56,19 @@ class Body:
         normals, offsets = slabs.normals / slabs.widths[:, None], slabs.offsets / slabs.widths
         slack = _least_slack(normals, offsets, radius)
         kept = slack <= calibration.NO_SLACK
-        body = cls(normals[kept], offsets[kept], half_spaces, radius, int(np.sum(~kept)))
-        if len(half_spaces.thresholds) and body._cut(None) is None:
-            return cls(body.normals, body.offsets, NO_HALF_SPACES, radius, body.dropped, False)
-        return body
+        dropped = int(np.sum(~kept))
+        for inflation in calibration.INFLATIONS:
+            for used in (half_spaces, NO_HALF_SPACES):
+                full = len(used.thresholds) == len(half_spaces.thresholds)
+                body = cls(normals[kept], offsets[kept], used, radius, dropped, full, inflation)
+                if body._cut(None) is not None:
+                    return body
+        raise AttnlearnError("the body is empty")
+
+    @property
+    def reach(self) -> float:
+        """Half-width of every slab in its own units: 1 and the inflation."""
+        return 1 + self.inflation
 
     def contains(self, theta: Float[np.ndarray, "p"], tolerance: float = 0.0) -> bool:
         """Whether `theta` violates no slab by more than `tolerance` of its width."""
@@ -66,7 +76,7 @@ class Body:
 
     def violation(self, theta: Float[np.ndarray, "p"]) -> float:
         """Largest excess over a slab's half-width, in half-widths; 0 inside."""
-        excess = np.abs(self.normals @ theta.reshape(-1) - self.offsets) - 1
+        excess = np.abs(self.normals @ theta.reshape(-1) - self.offsets) - self.reach
         return float(np.maximum(excess, 0).max(initial=0.0))
 
     def extent(self, direction: Float[np.ndarray, "p"]) -> tuple[float, float]:
@@ -107,7 +117,7 @@ class Body:
 
     def _lowest(self, direction, cuts) -> np.ndarray | None:
         rows = [self.normals, -self.normals]
-        limits = [self.offsets + 1, 1 - self.offsets]
+        limits = [self.offsets + self.reach, self.reach - self.offsets]
         if cuts is not None:
             rows, limits = [*rows, -cuts[0]], [*limits, -cuts[1]]
         bounds = [(-self.radius, self.radius)] * len(direction)
@@ -118,7 +128,7 @@ class Body:
 
     def _nearest(self, cuts) -> np.ndarray | None:
         p = self.normals.shape[1]
-        normals, low, high = self.normals, self.offsets - 1, self.offsets + 1
+        normals, low, high = self.normals, self.offsets - self.reach, self.offsets + self.reach
         if cuts is not None:
             normals = np.concatenate([normals, cuts[0]])
             low = np.concatenate([low, cuts[1]])

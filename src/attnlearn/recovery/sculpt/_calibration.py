@@ -15,7 +15,9 @@ SUM_BIAS = 4.0
 SUM_RIDGE = 1e-9
 SUM_FOUND = 0.1
 """When the best 0.05 % of the rows are still off by a tenth, no row shows one token alone."""
-CANCELLED = 0.05
+CANCELLED = 0.5
+"""The mean of k tokens explains at least 1/k of the variance of y = x_b S; cancelling projections leave it a quarter
+of that (d = 8, k = 4, m = 2)."""
 LINEAR_SHARE = 1e-4
 """Share of the variance that the query and the mean token must leave; below it, attention is a plain average."""
 CAUSAL_FIRST = 1e-6
@@ -30,7 +32,6 @@ REFINE_SHARES = (0.5, 0.25, 0.12, 0.06, 0.03)
 # --- rows ------------------------------------------------------------------------------------------------
 SCAN_NUMBERS = 4_000_000
 """Numbers in the largest array of the filter: 16 MB in float32."""
-"""The largest array of the filter then has about this many numbers."""
 
 # --- certify rows ----------------------------------------------------------------------------------------
 TOLERANCE = 0.05
@@ -45,41 +46,54 @@ WIDEST = 3.0
 """Slabs wider than three logits say next to nothing."""
 EQUAL_TOKENS = 1e-9
 SINGLE_TOLERANCE = 0.02
-HALF_SPACE_MARGIN = 1.1
-"""A row explained by one token up to tol says that every head gives it 1 - c tol of its weight, c about 3."""
+LARGEST_U = 0.5
+"""A half-space from a row that leaves half of the weight open says nothing."""
 LOOSENESS = 1.5
 """Rows just outside tolerance and window are kept too: they may come in when the sum is refined."""
 LEAST_WEIGHT = 0.003
 ROWS_PER_BATCH = 20_000
 MOST_ROWS = 60_000
 """At most 60,000 rows of each kind stay in memory: 40 MB at d = 16, k = 4."""
-SLABS_PER_UNKNOWN = 24.0
+SLABS_PER_UNKNOWN = 16.0
+"""Distinct slabs per unknown: at d = 8, k = 4, m = 2 hulls from 10 to 27 per unknown were off by 1 to 2 %."""
 
 # --- body ------------------------------------------------------------------------------------------------
 NO_SLACK = 1e-7
 """Slack, in half-widths, below which a slab agrees with the others up to the accuracy of the linear program."""
+INFLATIONS = (0.0, 0.01, 0.1, 1.0)
+"""Half-widths that are added, as little as possible, to give the body an interior."""
 CUTS = 2
 """Cutting planes added at a time, per unknown."""
 CUT_SLACK = 1e-6
 RADIUS = 6.0
 """The box is so many times the largest entry of the least-squares centre, where nothing else bounds the body."""
 BODY_SLABS = 6.0
-"""Slabs per unknown, the narrowest first, on which linear programs are solved."""
+FINAL_BODY_SLABS = 20.0
+"""Slabs per unknown, the narrowest first, on which linear programs are solved in every round and at the end."""
 
 # --- hull ------------------------------------------------------------------------------------------------
 HULL_REPEATS = 10
 HULL_TRUSTED = 1.0
 """Half-widths by which the hull may miss a slab without taking weight from it."""
+CENTRE_RIDGE = 1e-3
+"""Directions that hardly any slab sees must not lengthen the least-squares centre."""
+CLEAR_GAP = 2.5
+GAP_SHARE = 0.5
+"""Gaps below the right count were 1.4 to 2.4; at it 9 to 21 (m = 2, d = 8, k = 4) and 2.6 to 3.5 (m = 3, d = 9,
+k = 3, 6e6 examples); above it up to 1.1 times the right one's."""
 SHOWN_SINGULAR_VALUES = 12
 WIDER = 2.0
 """The body is wide along the hull if it is twice as wide there as in any direction measured across."""
 
 # --- carve -----------------------------------------------------------------------------------------------
-FEWEST_SLABS = 8.0
-"""Fewer slabs per unknown than this leave directions that hardly any slab sees: at m = 3, k = 3 hulls from 7 to 12
-slabs per unknown were off by a quarter or more, those from 20 and more by a tenth."""
+FEWEST_SLABS = 5.0
+"""Fewer distinct slabs per unknown than this leave directions that hardly any slab sees: at d = 9, k = 3, m = 3 a hull
+from 5 per unknown was off by 7 %, one from 1.5 by half."""
 STILL_SHRINKING = 0.9
 """The alternation goes on while the hull's error indicator falls by a tenth a round."""
+HULL_ENOUGH = 0.01
+"""From the second round on, an error indicator of one per cent ends the alternation: the search and refine need no
+more (refine works from 40 %)."""
 WIDTH_DIRECTIONS = 3
 SATURATED_SHARE = 0.9
 
@@ -96,7 +110,6 @@ POLISHED_ENOUGH = 1e-6
 GRAM_NUMBERS = 4_000_000
 
 # --- recheck ---------------------------------------------------------------------------------------------
-RECHECKED = 20_000
 ROUNDING = 1e-6
 """Relative rounding of a proved half-width."""
 TARGET_MARGIN = 0.7

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._errors import AttnlearnError
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._body import Body
@@ -52,7 +53,12 @@ def carve(
             if best is None:
                 raise _nothing_to_carve(problem, state, slabs, tolerance)
             break
-        state, info = one_round(problem, state, slabs, tools, len(rounds))
+        try:
+            state, info = one_round(problem, state, slabs, tools, len(rounds))
+        except AttnlearnError:
+            if best is None:
+                raise _nothing_to_carve(problem, state, slabs, tolerance) from None
+            break
         rounds.append({"tolerance": tolerance, "examples": state.examples_read} | info)
         tools.progress.update(residual=info["hull_error"])
         state = dataclasses.replace(state, tolerance=tolerance)
@@ -63,6 +69,8 @@ def carve(
             best = min(best, rounds[-1], key=lambda entry: entry["hull_error"])
             break
         best = rounds[-1]
+        if len(rounds) > 1 and info["hull_error"] <= calibration.HULL_ENOUGH:
+            break
         tolerance /= problem.config.shrink
     state = dataclasses.replace(state, tolerance=float(best["tolerance"]))
     return state, {"rounds": rounds, "tolerance": state.tolerance, "examples": state.examples_read}
@@ -96,7 +104,7 @@ def one_round(
 ) -> tuple[State, dict[str, Any]]:
     """Body, minimum-norm point, widths, and the sum again."""
     hull, gaps = find_hull(problem, slabs)
-    body, missed = body_of(state, slabs, hull)
+    body, missed = body_of(state, slabs, hull, calibration.BODY_SLABS)
     point = body.minimum_norm_point()
     state = dataclasses.replace(state, minimum_norm=point.reshape(-1, state.root.shape[1]))
     info = {
@@ -106,6 +114,7 @@ def one_round(
         "dropped_by_body": body.dropped,
         "half_spaces": len(body.half_spaces.thresholds),
         "half_spaces_used": body.half_spaces_used,
+        "inflation": body.inflation,
         "gaps": gaps,
         "num_heads": len(hull.directions) + 1,
         "hull_error": half_disagreement(slabs, len(hull.directions) + 1),
@@ -126,14 +135,25 @@ def find_hull(problem: Problem, slabs: Slabs) -> tuple[Hull, list[float]]:
     return counted.hull, counted.gaps
 
 
-def body_of(state: State, slabs: Slabs, hull: Hull) -> tuple[Body, int]:
-    """The body of the narrowest slabs among those that the hull agrees with, and how many it misses."""
+def body_of(state: State, slabs: Slabs, hull: Hull, per_unknown: float) -> tuple[Body, int]:
+    """The body of narrow and varied slabs among those that the hull agrees with, and how many it misses."""
     agreed = np.flatnonzero(hull.weights >= 1)
     missed = len(slabs.offsets) - len(agreed)
-    most = int(calibration.BODY_SLABS * unknowns(state))
-    narrow = agreed[np.argsort(slabs.widths[agreed], kind="stable")[:most]]
+    most = int(per_unknown * unknowns(state))
+    chosen = agreed[_varied(slabs.take(agreed), most)]
     radius = calibration.RADIUS * float(np.abs(hull.base).max())
-    return Body.make(slabs.take(narrow), half_spaces_of(state, single_rows(state)), radius), missed
+    return Body.make(slabs.take(chosen), half_spaces_of(state, single_rows(state)), radius), missed
+
+
+def _varied(slabs: Slabs, most: int) -> np.ndarray:
+    """At most `most` slabs, half of them the narrowest, half spread over the others: the narrowest alone may all be
+    blind to some direction."""
+    order = np.argsort(slabs.widths, kind="stable")
+    if len(order) <= most:
+        return order
+    narrow, rest = order[: most // 2], order[most // 2 :]
+    spread = rest[np.linspace(0, len(rest) - 1, most - len(narrow)).astype(int)]
+    return np.concatenate([narrow, spread])
 
 
 def measured_widths(body: Body, hull: Hull, rng: np.random.Generator) -> dict[str, Any]:
@@ -156,7 +176,7 @@ def _nothing_to_carve(problem: Problem, state: State, slabs: Slabs | None, toler
         "tolerance": tolerance,
         "examples": state.examples_read,
         "rows_of_one_token": alone,
-        "examples_needed": int(np.ceil(state.examples_read * need / max(found, 1))),
+        "examples_needed": int(np.ceil(state.examples_read * max(2.0, need / max(found, 1)))),
     }
     everywhere = state.batches_read * calibration.ROWS_PER_BATCH
     if alone >= calibration.SATURATED_SHARE * min(everywhere, calibration.MOST_ROWS) and found < 0.01 * need:
@@ -167,6 +187,12 @@ def _nothing_to_carve(problem: Problem, state: State, slabs: Slabs | None, toler
 def slabs_at_end(problem: Problem, state: State) -> Slabs:
     """The slabs of the best round, with the sum as it is known now."""
     return slabs_of(state, pair_rows(state), state.tolerance, problem.config)
+
+
+def kept_slabs(problem: Problem, state: State) -> Slabs:
+    """The slabs at the end that the hull of the found number of heads agrees with."""
+    slabs = slabs_at_end(problem, state)
+    return slabs.take(np.flatnonzero(fit_hull(slabs, state.num_heads).weights >= 1))
 
 
 def as_vector(theta: Float[np.ndarray, "m d d"], query_bias: Float[np.ndarray, "m d"]) -> np.ndarray:

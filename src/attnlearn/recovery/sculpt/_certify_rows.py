@@ -8,8 +8,9 @@ vectors (x_t - x_t0) W_i (proved in the mathematics of attnlearn, section 2). Th
 A row counts only inside the *window*: lambda and 1 - lambda are several tolerances, no two visible tokens are equal,
 and the second-best pair is clearly worse. Without it most slabs are false.
 
-One token. If y = x_b S up to a relative residual tol, every head prefers b to any other visible b' by
-log((1 - tol)/tol), up to a constant: a half-space, which holds for the heads and their convex hull.
+One token. If y = x_b S up to a residual, every head prefers b to any other visible b' by
+    x_a^T Theta_i (x_b - x_b') >= log((1 - sqrt(k - 1) u)/u):
+a half-space, which holds for the heads and their convex hull.
 
 Cost: one pass over the batch. What can fail: too few rows inside the window (the caller reads on, or stops).
 """
@@ -87,18 +88,27 @@ def slabs_of(state: State, rows: Rows, tolerance: float, config: SculptConfig) -
     inside = (relative <= tolerance) & (least >= config.window * relative) & (width <= calibration.WIDEST)
     inside &= (pairs.rival > config.rivalry * pairs.residual) & distinct(rows)
     kept = np.flatnonzero(inside)
+    normals = outer(rows.queries()[kept], (one - two)[kept, :-1])
+    new = _first_of_each(normals, width[kept])
+    kept, normals = kept[new], normals[new]
     lam = pairs.weight[kept]
-    queries, apart = rows.queries()[kept], (one - two)[kept, :-1]
-    return Slabs(
-        (queries[:, :, None] * apart[:, None, :]).reshape(len(kept), -1),
-        np.log(lam) - np.log1p(-lam),
-        width[kept],
-        kept,
-        pairs.first[kept],
-        pairs.second[kept],
-        lam,
-        pairs.residual[kept],
-    )
+    offsets = np.log(lam) - np.log1p(-lam)
+    residual = pairs.residual[kept]
+    return Slabs(normals, offsets, width[kept], kept, pairs.first[kept], pairs.second[kept], lam, residual)
+
+
+def _first_of_each(normals: Float[np.ndarray, "n p"], widths: Float[np.ndarray, "n"]) -> Int[np.ndarray, "u"]:
+    """The narrowest slab of every normal: few and discrete tokens give the same row again and again."""
+    mark = normals @ np.random.default_rng(0).standard_normal(normals.shape[1])
+    order = np.argsort(widths, kind="stable")
+    _, first = np.unique(np.abs(mark[order]).round(9), return_index=True)
+    return np.sort(order[first])
+
+
+def outer(queries: Float[np.ndarray, "n f"], apart: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n p"]:
+    """vec of query apart^T for every row: the normal of x_a^T Theta (x_b - x_b') in Theta."""
+    size = queries.shape[1] * apart.shape[1]
+    return (queries[:, :, None] * apart[:, None, :]).reshape(len(queries), size)
 
 
 def sum_error(state: State, token: Float[np.ndarray, "n e1"], size: Float[np.ndarray, "n"]) -> np.ndarray:
@@ -118,23 +128,23 @@ def distinct(rows: Rows) -> np.ndarray:
 
 def half_spaces_of(state: State, rows: Rows) -> HalfSpaces:
     """One half-space per visible rival of the token that explains a row alone."""
-    values = rows.features() @ state.sum
+    features = rows.features()
+    values = features @ state.sum
     residual = np.linalg.norm(rows.outputs[:, None] - values, axis=2)
     residual = np.where(rows.keys, residual, np.inf)
     best = np.argmin(residual, axis=1)
     each = np.arange(len(best))
-    size = np.maximum(np.linalg.norm(rows.outputs - state.sum[-1], axis=1), np.finfo(float).tiny)
-    relative = (residual[each, best] + sum_error(state, rows.features()[each, best], size)) / size
-    relative = np.clip(relative, calibration.SUM_FINEST, 0.5)
-    sound = (relative < calibration.SINGLE_TOLERANCE) & distinct(rows)
-    threshold = np.log((1 - relative) / relative) - calibration.HALF_SPACE_MARGIN
-    queries = rows.queries()
+    size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
+    rho = residual[each, best] + sum_error(state, features[each, best], size)
+    sound = distinct(rows)
+    queries, root = rows.queries(), np.sqrt(rows.tokens.shape[1] - 1)
     normals, thresholds = [], []
     for key in range(rows.tokens.shape[1]):
-        used = np.flatnonzero(sound & rows.keys[:, key] & (best != key))
-        apart = rows.tokens[used, best[used]] - rows.tokens[used, key]
-        normals.append((queries[used][:, :, None] * apart[:, None, :]).reshape(len(used), -1))
-        thresholds.append(threshold[used])
+        apart = np.linalg.norm(values[each, best] - values[:, key], axis=1)
+        u = calibration.PROVISIONAL * rho / np.maximum(apart, np.finfo(float).tiny)
+        used = np.flatnonzero(sound & rows.keys[:, key] & (best != key) & (root * u < calibration.LARGEST_U))
+        normals.append(outer(queries[used], rows.tokens[used, best[used]] - rows.tokens[used, key]))
+        thresholds.append(np.log((1 - root * u[used]) / u[used]))
     return HalfSpaces(np.concatenate(normals), np.concatenate(thresholds))
 
 

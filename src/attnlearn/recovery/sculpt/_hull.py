@@ -3,7 +3,7 @@
 Every certified row says a_j . Theta_i = t_j for all heads at once, up to eps_j. So the vectors (Theta_i, 1) are
 approximate null vectors of the matrix with rows (a_j, -t_j)/eps_j: its smallest right singular vectors span them,
 and the number of small singular values is 1 + dim of the affine hull, a lower bound on the number of heads. The
-count is read off at the widest gap and cross-checked by the body's widths, which must be large along the hull and
+count is read off at a gap and cross-checked by the body's widths, which must be large along the hull and
 small across it.
 
 A few slabs are false: a slab that the hull misses by r half-widths gets the weight 1/max(1, r). True slabs are never
@@ -63,16 +63,23 @@ def fit_hull(slabs: Slabs, num_heads: int) -> Hull:
     scale = max(float(scale), np.finfo(float).tiny)
     # (a, -t/scale) . (theta, scale) = a . theta - t: all columns have about the same size.
     matrix = np.concatenate([slabs.normals, -slabs.offsets[:, None] / scale], axis=1) / slabs.widths[:, None]
-    weights = np.ones(len(matrix))
+    weights, length = np.ones(len(matrix)), _length(matrix, scale)
     for _ in range(calibration.HULL_REPEATS):
         values, vectors = np.linalg.eigh((matrix * weights[:, None] ** 2).T @ matrix)
         null = vectors[:, :num_heads]
         hull = _affine(null, scale, values, weights)
-        length = np.hypot(np.linalg.norm(hull.base), scale)
         excess = np.linalg.norm(matrix @ null, axis=1) * length / calibration.HULL_TRUSTED
         weights = 1 / np.maximum(1, excess)
     singular = np.sqrt(np.maximum(values, 0) / max(np.sum(weights**2), np.finfo(float).tiny))
     return hull._replace(singular_values=singular, weights=weights)
+
+
+def _length(matrix: Float[np.ndarray, "n s"], scale: float) -> float:
+    """Norm of (theta, scale) for the smallest theta that fits the slabs: turns a null vector's miss into half-widths."""
+    gram = matrix.T @ matrix
+    inner, right = gram[:-1, :-1], -gram[:-1, -1] * scale
+    ridge = calibration.CENTRE_RIDGE * np.trace(inner) / len(inner) * np.eye(len(inner))
+    return float(np.hypot(np.linalg.norm(np.linalg.solve(inner + ridge, right)), scale))
 
 
 def _affine(null: np.ndarray, scale: float, singular: np.ndarray, weights: np.ndarray) -> Hull:
@@ -89,7 +96,7 @@ def _affine(null: np.ndarray, scale: float, singular: np.ndarray, weights: np.nd
 
 
 class Count(NamedTuple):
-    """The number of heads with the widest gap, every candidate's gap, and that hull."""
+    """The number of heads, the gap of every candidate, and the hull of the chosen one."""
 
     num_heads: int
     gaps: list[float]
@@ -97,10 +104,16 @@ class Count(NamedTuple):
 
 
 def count_heads(slabs: Slabs, most: int) -> Count:
-    """Try 1 .. `most` heads; the widest gap between counted and uncounted singular values decides."""
+    """Try 1 .. `most` heads; the fewest with a clear gap, or the widest gap when none is clear.
+
+    The fewest, because one head more can gain a gap as wide by declaring the few slabs false that see a direction
+    at all (for ±1 tokens some directions are seen by one slab in twenty).
+    """
     hulls = [fit_hull(slabs, m) for m in range(1, most + 1)]
     gaps = [hull.gap for hull in hulls]
-    best = int(np.argmax(gaps))
+    enough = max(calibration.CLEAR_GAP, calibration.GAP_SHARE * max(gaps))
+    clear = [place for place, gap in enumerate(gaps) if gap >= enough]
+    best = clear[0] if clear else int(np.argmax(gaps))
     return Count(best + 1, gaps, hulls[best])
 
 

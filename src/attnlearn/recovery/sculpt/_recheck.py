@@ -3,7 +3,8 @@
 While the W_i were unknown, a slab's half-width rested on a measured constant. Now they are known: sigma, the smallest
 singular value of the m (k - 1) vectors (x_t - x_t0) W_i, gives the proved half-width eps. A slab whose row proves
 nothing (u >= min(lambda, 1 - lambda)) is dropped; the others must contain every head. Only then does the check
-"the body contains every Theta_i" hold. `tolerance` is what the heads need beyond the half-widths that sculpting used.
+"the body contains every Theta_i" hold. `tolerance` is how much wider the slabs of K would have to be to contain every
+head: the half-widths that sculpting used, inflated by it, are never violated.
 
 The theorem speaks of the true layer; the recovered one takes its place, so the check is as good as claim C3.
 Cost: one singular value decomposition of size m (k - 1) by d_out per slab.
@@ -22,7 +23,7 @@ from attnlearn._forward import Parameters
 from attnlearn.engine import Tools
 from attnlearn.recovery._refining import answer
 from attnlearn.recovery.sculpt import _calibration as calibration
-from attnlearn.recovery.sculpt._carve import as_vector, slabs_at_end
+from attnlearn.recovery.sculpt._carve import as_vector, kept_slabs
 from attnlearn.recovery.sculpt._certify_rows import Slabs, pair_rows, slab_width
 from attnlearn.recovery.sculpt._rows import Rows
 from attnlearn.recovery.sculpt._state import Problem, State
@@ -30,8 +31,7 @@ from attnlearn.recovery.sculpt._state import Problem, State
 
 def recheck(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Proved half-widths of the kept slabs, and whether every head lies inside; evidence: counts and the tolerance."""
-    slabs = slabs_at_end(problem, state)
-    slabs = slabs.take(np.arange(min(len(slabs.offsets), calibration.RECHECKED)))
+    slabs = kept_slabs(problem, state)
     layer = state.whitening.enter(answer(state).astype(np.float64).parameters)
     proved = prove(state, slabs, pair_rows(state).take(slabs.row), layer)
     sure = np.isfinite(proved.widths)

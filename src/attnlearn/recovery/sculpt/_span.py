@@ -23,7 +23,7 @@ def span(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str,
     slabs = slabs_at_end(problem, state)
     hull, gaps = find_hull(problem, slabs)
     heads = len(hull.directions) + 1
-    body, missed = body_of(state, slabs, hull)
+    body, missed = body_of(state, slabs, hull, calibration.FINAL_BODY_SLABS)
     widths = measured_widths(body, hull, tools.rng("widths"))
     along, across = widths["widths_along"], widths["widths_across"]
     shape = (-1, state.root.shape[1])
@@ -34,6 +34,7 @@ def span(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str,
         "slabs": len(slabs.offsets),
         "missed_by_hull": missed,
         "dropped_by_body": body.dropped,
+        "inflation": body.inflation,
         "hull_error": half_disagreement(slabs, heads),
         "widths_agree": bool(not along or min(along) > calibration.WIDER * max(across)),
         **widths,

@@ -46,8 +46,8 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     causal = looks_causal(as_batch(chunk, white, False)) if problem.causal is None else problem.causal
     batch = as_batch(chunk, white, causal)
     _require_possible(problem, examples.tokens, examples.out_dim, evidence)
-    start, linear = _mean_token(batch)
-    evidence |= {"causal": bool(causal), "unexplained_by_mean": linear}
+    start, explained, linear = _mean_token(batch)
+    evidence |= {"causal": bool(causal), "explained_by_mean": explained, "unexplained": linear}
     if linear < calibration.LINEAR_SHARE:
         raise Stop("ATTENTION_TOO_WEAK", evidence)
     fit = anneal(start, batch, calibration.SUM_SHARES)
@@ -67,7 +67,8 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     )
     evidence["doubt"] = fit.doubt
     if fit.scale > calibration.SUM_FOUND:
-        raise Stop(_why_no_sum(fit.total, batch), evidence, state)
+        cancel = explained < calibration.CANCELLED / examples.tokens
+        raise Stop("PROJECTIONS_CANCEL" if cancel else "ATTENTION_TOO_WEAK", evidence, state)
     return state, evidence
 
 
@@ -93,17 +94,18 @@ def looks_causal(batch: Batch) -> bool:
     )
 
 
-def _mean_token(batch: Batch) -> tuple[Float[np.ndarray, "e1 o"], float]:
-    """Least squares on the mean of the visible tokens, and the share of the variance that the query and the
-    mean leave unexplained."""
+def _mean_token(batch: Batch) -> tuple[Float[np.ndarray, "e1 o"], float, float]:
+    """Least squares on the mean of the visible tokens; the share of the variance that it explains, and the share
+    that query and mean together leave unexplained."""
     counts = np.maximum(batch.visible.sum(axis=2, keepdims=True), 1)
     means = (batch.visible @ batch.tokens) / counts
     real = batch.visible.any(axis=2)
     y, means, own = batch.outputs[real], with_one(means[real]), batch.tokens[real]
+    variance = max(float(np.sum((y - y.mean(axis=0)) ** 2)), np.finfo(float).tiny)
     start = np.linalg.lstsq(means, y, rcond=None)[0]
     both = np.concatenate([means, own], axis=1)
     rest = y - both @ np.linalg.lstsq(both, y, rcond=None)[0]
-    return start, float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), np.finfo(float).tiny))
+    return start, 1 - float(np.sum((y - means @ start) ** 2)) / variance, float(np.sum(rest**2)) / variance
 
 
 class SumFit(NamedTuple):
@@ -177,14 +179,6 @@ def _solve(grams: np.ndarray, rights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     ridge = calibration.SUM_RIDGE * np.trace(grams.sum(axis=0)) / len(grams[0]) * np.eye(len(grams[0]))
     one, two = (np.linalg.solve(gram + ridge, right) for gram, right in zip(grams, rights))
     return np.linalg.solve(grams.sum(axis=0) + ridge, rights.sum(axis=0)), one - two
-
-
-def _why_no_sum(total: Float[np.ndarray, "e1 o"], batch: Batch) -> str:
-    """No row is explained by one token: the sum is small against the outputs, or attention never concentrates."""
-    rows = batch.outputs[batch.visible.any(axis=2)] - total[-1]
-    typical = np.sqrt(np.mean(np.sum(rows**2, axis=1)))
-    size = np.linalg.norm(total[:-1])
-    return "PROJECTIONS_CANCEL" if size < calibration.CANCELLED * typical else "ATTENTION_TOO_WEAK"
 
 
 def doubt(state: State) -> float:

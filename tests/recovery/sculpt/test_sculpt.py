@@ -1,0 +1,96 @@
+"""`recover(..., method="sculpt")` end to end, and the outcomes of layers that break its conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, NotEstablished, Outcome, data, distance, hard, recover
+from attnlearn.recovery.sculpt import SculptConfig
+from tests.recovery.sculpt._models import BiasedBits, Sphere
+
+SMALL = SculptConfig(num_examples=400_000, held_examples=12_000, batch=32_768)
+
+
+def sculpt(model, layer, config=SMALL, **options):
+    return recover(model, layer, method="sculpt", config=config, raise_on_failure=False, **options)
+
+
+def test_one_head(seed):
+    layer = AttentionLayer.random(1, 4, scale=4.0, seed=seed)
+    solution = sculpt(data.Gaussian(3, 4), layer, seed=seed)
+    assert solution.outcome is Outcome.RECOVERED
+    assert distance(solution.layer, layer).max < 1e-8
+    assert solution.certificate.check("S1.body").status.name == "HOLDS"
+
+
+def test_two_heads_and_their_evidence(seed):
+    layer = AttentionLayer.random(2, 4, scale=4.0, seed=seed)
+    solution = sculpt(data.Gaussian(3, 4), layer, seed=seed)
+    assert solution.outcome is Outcome.RECOVERED
+    assert solution.layer.num_heads == 2
+    assert distance(solution.layer, layer).max < 1e-6
+    recheck = solution.phase("recheck").evidence
+    assert recheck["violated"] == 0
+    assert recheck["proved"] > 0
+    rounds = solution.phase("carve").evidence["rounds"]
+    assert all(entry["slabs"] > 0 and entry["widths_across"] for entry in rounds)
+    assert solution.stats["examples"] <= SMALL.num_examples
+
+
+def test_the_condition_on_heads_and_outputs_is_named():
+    layer = AttentionLayer.random(3, 8, scale=4.0, seed=0)
+    solution = sculpt(data.Boolean(4, 8), layer, num_heads=3)
+    assert solution.outcome is Outcome.TOO_MANY_HEADS
+    assert solution.stats["condition"] == "m (k - 1) <= d_out"
+    assert "d_out" in solution.outcome.remedy
+
+
+def test_projections_that_cancel_are_named():
+    layer = hard.near_degenerate("cancelling-projections", 8, 2, 0.0, scale=4.0)
+    assert sculpt(data.Boolean(4, 8), layer).outcome is Outcome.PROJECTIONS_CANCEL
+
+
+def test_weak_attention_is_named():
+    layer = AttentionLayer.random(2, 8, scale=1e-4, seed=0)
+    assert sculpt(data.Boolean(4, 8), layer).outcome is Outcome.ATTENTION_TOO_WEAK
+
+
+def test_too_few_examples_say_how_many():
+    layer = AttentionLayer.random(2, 8, scale=4.0, seed=0)
+    x = data.Boolean(4, 8).sample(4_000)
+    with pytest.raises(NotEstablished) as raised:
+        recover(x, layer(x), method="sculpt")
+    assert raised.value.solution.outcome is Outcome.TOO_FEW_EXAMPLES
+    assert raised.value.solution.stats["examples_needed"] > 4_000
+
+
+def test_bad_knobs_are_one_line():
+    with pytest.raises(ValueError, match=r"^window: must be at least 2, got 1$"):
+        SculptConfig(window=1)
+    with pytest.raises(ValueError, match="config: must be a SculptConfig"):
+        recover(np.zeros((40, 3, 2)), np.zeros((40, 3, 2)), method="sculpt", config=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model", [data.Boolean(4, 8), data.Gaussian(4, 8), Sphere(4, 8), BiasedBits(4, 8)], ids=repr
+)
+def test_two_heads_on_any_data_model(model, seed):
+    layer = AttentionLayer.random(2, 8, scale=4.0, seed=seed)
+    solution = sculpt(model, layer, config=SculptConfig(num_examples=4_000_000), seed=seed)
+    assert solution.outcome is Outcome.RECOVERED
+    assert distance(solution.layer, layer).max < 1e-6
+
+
+@pytest.mark.slow
+def test_without_refine_and_with_a_target(seed):
+    layer = AttentionLayer.random(2, 8, scale=4.0, seed=seed)
+    plain = sculpt(data.Boolean(4, 8), layer, config=SculptConfig(refine=False), seed=seed)
+    assert distance(plain.layer, layer).theta < 0.05
+    on_target = recover(data.Boolean(4, 8), layer, method="sculpt", target=0.3, seed=seed)
+    assert on_target.certificate.claim("C1").established
+    assert "skipped" in on_target.phase("refine").evidence
+    x = data.Boolean(4, 8).sample(20_000, seed=seed + 99)
+    error = np.linalg.norm(on_target.layer(x) - layer(x), axis=(1, 2)) / np.linalg.norm(layer(x), axis=(1, 2))
+    assert np.mean(error > 0.3) < 0.01
