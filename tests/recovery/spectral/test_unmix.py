@@ -5,6 +5,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.data import as_examples
+from attnlearn.engine import Stop
 from attnlearn.recovery.spectral import Problem
 from attnlearn.recovery.spectral._count import span_models
 from attnlearn.recovery.spectral._varpro import random_start
@@ -105,3 +106,20 @@ def test_correlated_normalized_tokens(seed, rng):
     state, evidence = run(problem(layer, x), "unmix", seed)
     assert evidence["count"]["heads"] == 6
     assert score_error(state, layer, found_layer(state)).max() < 0.5
+
+
+def test_no_count_without_a_gap(seed, rng):
+    layer = AttentionLayer.random(8, 32, rank=8, seed=seed)
+    x = tokens(rng, "normal", 20_000, 6, 32)
+    heads = {num: count_or_needed(problem(layer, x[:num]), seed) for num in (500, 2000, 20_000)}
+    assert heads[2000] == heads[20_000] == ("heads", 8)
+    kind, needed = heads[500]
+    assert kind == "TOO_FEW_EXAMPLES"
+    assert 600 < needed < 2600  # within 2 of 1,200 to 1,300: 1,400 suffice for three seeds, 1,000 for none
+
+
+def count_or_needed(whole, seed):
+    try:
+        return "heads", run(whole, "count", seed)[0].num_heads
+    except Stop as stop:
+        return stop.outcome_name, stop.evidence["examples_needed"]

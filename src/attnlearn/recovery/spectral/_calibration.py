@@ -83,6 +83,9 @@ FEWER_WORSE = 1.1
 """One head fewer must raise the residual on select examples at least by this factor, or it was no head: with many
 examples the floor sinks below the bias of the first-order model, and heads of effective rank one show twice. A
 true head, removed, raised it by factors of 1.4 and more; a false one by less than 1.03."""
+GAP = 1.15
+"""Ratio of the weakest head to the next value below which they are not told apart; noise values follow each other
+within 2 %, and the largest one varies by 3 % from sample to sample."""
 REGRESS_ROWS = 6
 """Rows per unknown column in the least squares for W after unmixing."""
 

@@ -7,6 +7,7 @@ large as the head. So the least head is taken away, the others moved to their ne
 as long as that does not raise the residual on select examples the smaller number is kept. One more than the answer
 is tried as well.
 
+Fails with TOO_FEW_EXAMPLES when the values run into the floor without a gap: then a head may be hidden below.
 Cost: a few unmixings of a few hundred sequences; every candidate starts from its neighbour.
 """
 
@@ -17,7 +18,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnlearn.engine import Tools
+from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._rows import Rows, RowSource
 from attnlearn.recovery.spectral._state import Problem, State
@@ -46,7 +47,19 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "examples_for_clear_view": _clear(problem, weakest, floor),
         "select_residuals": {str(number): value for number, value in sorted(residuals.items())},
     }
+    if given is None and heads == visible and _crowded(values, floor, heads):
+        needed = max(
+            int(calibration.VISIBLE_AT**2 * problem.examples.num), evidence["examples_for_clear_view"]
+        )
+        raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": needed}, state)
     return dataclasses.replace(state, num_heads=heads, coordinates=a), evidence
+
+
+def _crowded(values: np.ndarray, floor: float, heads: int) -> bool:
+    """Whether the values run into the floor without a gap, so that where to cut is chance."""
+    if heads >= len(values) or values[heads - 1] > calibration.VISIBLE_AT * floor:
+        return False
+    return bool(values[heads - 1] < calibration.GAP * values[heads])
 
 
 def _clear(problem: Problem, weakest: float, floor: float) -> int:

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._floor import examples_needed, measured_floor, noise_floor
-from attnlearn.recovery.spectral._operator import MomentOperator
+from attnlearn.recovery.spectral._operator import Known, MomentOperator
 from attnlearn.recovery.spectral._rows import RowSource
 from attnlearn.recovery.spectral._state import Problem, State
 
@@ -102,7 +102,7 @@ class _Deflated:
 
     def __init__(self, right: Right, given: int | None) -> None:
         self.right, self.given = right, given
-        self.values = np.zeros(len(right))
+        self.values = self._kept = np.zeros(len(right))
         self.left: Left | None = None
         self.heads = 0
         self.complete = False
@@ -110,18 +110,21 @@ class _Deflated:
 
     def step(self, operator: MomentOperator, floor: float) -> float:
         """One pass; returns the largest relative change of the values that count as heads."""
-        before, heads = self.values, self.heads
+        before, heads, t = self.values, self.heads, 1.0
         known = None
         if self._steps >= 2:  # the first pair of passes only finds the subspace
-            kept = np.sqrt(np.maximum(self.values[:heads] ** 2 - floor**2, 0.0))  # noise inflates the values
-            known = kept, self.left[:heads], self.right[:heads]
+            known = self._kept[:heads], self.left[:heads], self.right[:heads]
+            t = calibration.DEFLATION_STEP
         left = orthonormal(operator.times(self.right, known))
         product = operator.transposed_times(left, known).reshape(len(left), -1)
-        small, self.values, right = np.linalg.svd(product, full_matrices=False)
-        self.right = right.reshape(self.right.shape)
-        self.left = np.tensordot(small.T, left, axes=1)
-        if known is not None:
-            self.values[heads:] /= calibration.DEFLATION_STEP  # T holds what D lacks only in part
+        small, values, right = np.linalg.svd(product, full_matrices=False)
+        left, right = np.tensordot(small.T, left, axes=1), right.reshape(self.right.shape)
+        old = 0.0 if known is None else _diagonal(known, left, right)
+        seen = (values - (1 - t) * old) / t  # the values of moment - swap(D), of which T holds only a part
+        order = np.argsort(-seen, kind="stable")
+        self.left, self.right, self.values = left[order], right[order], seen[order]
+        # Noise inflates the values: the best estimate of what is under it is sqrt(s^2 - floor^2).
+        self._kept = ((1 - t) * old + t * np.sqrt(np.maximum(seen**2 - floor**2, 0.0)))[order]
         lowest = calibration.STRONG_FIRST ** max(1, self._steps) * self.values[0]
         self.complete = lowest <= calibration.ABOVE_FLOOR * floor
         self._steps += 1
@@ -133,13 +136,21 @@ class _Deflated:
 
     def trim(self, count: int) -> None:
         """Stop following vectors beyond `count`: noise, once the heads are known."""
-        self.right, self.values, self.left = self.right[:count], self.values[:count], self.left[:count]
+        self.left, self.right = self.left[:count], self.right[:count]
+        self.values, self._kept = self.values[:count], self._kept[:count]
 
     def widen(self, more: Right) -> None:
         """Look for further vectors beside those found."""
         self.right = orthonormal(np.concatenate([self.right, more]))
         self.values = np.concatenate([self.values, np.zeros(len(more))])
         self.left, self.heads, self._steps = None, 0, 0
+
+
+def _diagonal(known: Known, left: Left, right: Right) -> Float[np.ndarray, "l"]:
+    """left_j^T D right_j for each j, D = sum_i s_i U_i V_i^T."""
+    s, u, v = (part.reshape(len(part), -1) for part in known)
+    there, back = left.reshape(len(left), -1) @ u.T, right.reshape(len(right), -1) @ v.T
+    return (there * back) @ s[:, 0]
 
 
 def orthonormal(blocks: Float[np.ndarray, "l a b"]) -> Float[np.ndarray, "l a b"]:
