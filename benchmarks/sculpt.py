@@ -88,7 +88,8 @@ def _recover(model: Any, layer: AttentionLayer, case: dict[str, Any], refined: b
     if "recheck" in found:
         figures |= {name: found["recheck"][name] for name in ("slabs", "proved", "violated", "tolerance")}
     if solution.layer is not None:
-        figures["error"] = distance(solution.layer, layer).max
+        apart = distance(solution.layer, layer)
+        figures |= {"error": apart.max, "weights_error": max(apart.theta, apart.w)}
         if not refined:
             figures["hull_error"] = hull_error(solution.layer, layer, model.sample(20_000, seed=case["seed"]))
     return figures
@@ -133,8 +134,8 @@ def summary(lines: list[dict[str, Any]]) -> str:
         case = line["case"]
         rows[(case["tokens"], case["d"], case["k"], case["m"], case["scale"])].append(line["result"])
     table = [
-        "| tokens | d | k | m | scale | cases | exact (1e-6) | m found | examples | seconds | error before refine"
-        " | hull error | width across | random starts exact |",
+        "| tokens | d | k | m | scale | cases | exact (1e-6) | m found | examples | seconds | Theta, W error"
+        " before refine | hull error | width across | random starts exact |",
         "|" + "---|" * 14,
     ]
     for key, results in rows.items():
@@ -146,7 +147,7 @@ def summary(lines: list[dict[str, Any]]) -> str:
             sum(entry.get("num_heads") == key[3] for entry in full),
             _median(full, "examples", "{:.2g}"),
             _median(full, "seconds", "{:.0f}"),
-            _median(before, "error", "{:.2%}"),
+            _median(before, "weights_error", "{:.2%}"),
             _median(before, "hull_error", "{:.2%}"),
             _median(before, "width_across", "{:.2%}"),
             sum(result["random_starts"]["error"] < 1e-6 for result in results),

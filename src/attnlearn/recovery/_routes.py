@@ -58,7 +58,7 @@ def _sculpt(config: Any) -> Route:
     held = min(config.held_examples, config.num_examples)
 
     def problem(examples, split, causal, num_heads, target, drawn):
-        if drawn is None:
+        if drawn is None or config.num_examples <= held:
             source = FitSide(examples, split.fit, config.batch)
         else:
             source = OnDemand(*drawn, batch=config.batch, num=config.num_examples - held)

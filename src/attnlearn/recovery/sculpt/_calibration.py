@@ -89,6 +89,9 @@ WIDER = 2.0
 FEWEST_SLABS = 5.0
 """Fewer distinct slabs per unknown than this leave directions that hardly any slab sees: at d = 9, k = 3, m = 3 a hull
 from 5 per unknown was off by 7 %, one from 1.5 by half."""
+READ_GROWTH = 3.0
+"""Examples after a round over those before it, at most: the yield falls threefold with the tolerance at m = 2, and
+ninefold at m = 3, where a second round seldom pays."""
 STILL_SHRINKING = 0.9
 """The alternation goes on while the hull's error indicator falls by a tenth a round."""
 HULL_ENOUGH = 0.01

@@ -83,8 +83,13 @@ def unknowns(state: State) -> int:
 
 
 def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tuple[State, Slabs]:
-    """Read batches until enough slabs are certified at this tolerance, or nothing is left to read."""
+    """Read batches until enough slabs are certified at this tolerance, or nothing is left to read.
+
+    A later round may read no more than a few times what was read before it: a smaller tolerance must pay.
+    """
     need = problem.config.slabs_per_unknown * unknowns(state)
+    first = state.minimum_norm is None
+    most = np.inf if first else calibration.READ_GROWTH * state.examples_read
     while True:
         slabs = (
             None
@@ -92,6 +97,8 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
             else slabs_of(state, pair_rows(state), tolerance, problem.config)
         )
         if slabs is not None and len(slabs.offsets) >= need:
+            return state, slabs
+        if state.examples_read >= most:
             return state, slabs
         more = read_batch(problem, state)
         if more is None:
