@@ -130,6 +130,7 @@ def infer_rank(
     # A rank one too large leaves the refinement without curvature in the idle columns, so a drop that all heads
     # share counts more than the estimated edge.
     profile = np.exp(np.mean(np.log(np.maximum(spectrum, np.finfo(float).tiny)), axis=0))
-    drops = np.flatnonzero(profile[:-1] > calibration.RANK_DROP * profile[1:]) + 1
-    rank = int(drops[-1]) if len(drops) and drops[-1] <= r // 2 else rank
+    # Only in the first half: the last singular values of any square matrix spread out again.
+    drops = np.flatnonzero(profile[: r // 2] > calibration.RANK_DROP * profile[1 : r // 2 + 1]) + 1
+    rank = int(drops[-1]) if len(drops) else rank
     return (rank if rank <= r // 2 else None), spectrum, edge
