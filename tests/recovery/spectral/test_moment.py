@@ -115,3 +115,10 @@ def test_progress_and_randomness_come_from_the_tools(rng):
     whole = problem(layer, tokens(rng, "normal", 1500, 5, 8))
     assert np.array_equal(run(whole, "moment", 5)[0].query_basis, run(whole, "moment", 5)[0].query_basis)
     assert Tools(seed=5).rng("moment").random() != Tools(seed=6).rng("moment").random()
+
+
+def test_heads_of_rank_one_show_twice_and_do_not_break_the_moment(seed, rng):
+    layer = AttentionLayer.random(3, 16, rank=1, seed=seed)
+    state, evidence = run(problem(layer, tokens(rng, "normal", 8000, 6, 16)), "moment", seed)
+    assert np.isfinite(state.singular_values).all()
+    assert evidence["moment"]["visible"] >= 3

@@ -94,6 +94,13 @@ VISIBLE_AT = 1.5
 """Examples needed: N (1.5 floor / s)^2, so that the weakest head stands a quarter above the threshold."""
 GUESSED_HEADS = 8
 """Number of heads assumed for that estimate when none is visible and the caller gave none."""
+EFFECTIVE_RANK = 1.5
+"""Effective rank ‖Theta‖_F^2 / ‖Theta‖_op^2 below which a head counts as of rank one; random rank 2 has 1.3 to 2,
+and is unmixed all the same: the outcome also needs starts that disagree."""
+RANK_NOISE = 4.0
+"""After the drop that sets the rank the values must lie below this multiple of the noise edge: measured
+0.9 to 1.5 on eleven layers (the antibody layers 1.5, by the bias of the first-order model), while the second value
+of heads of full rank with a strong query bias lies at 10 to 15."""
 RANK_EDGE = 1.3
 """Singular values of a head above this multiple of the noise edge count towards its rank."""
 RANK_DROP = 1.8

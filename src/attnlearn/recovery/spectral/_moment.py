@@ -112,7 +112,7 @@ class _Deflated:
         """One pass; returns the largest relative change of the values that count as heads."""
         before, heads, t = self.values, self.heads, 1.0
         known = None
-        if self._steps >= 2:  # the first pair of passes only finds the subspace
+        if self._steps >= 2 and heads:  # the first pair of passes only finds the subspace
             known = self._kept[:heads], self.left[:heads], self.right[:heads]
             t = calibration.DEFLATION_STEP
         left = orthonormal(operator.times(self.right, known))
@@ -121,17 +121,20 @@ class _Deflated:
         left, right = np.tensordot(small.T, left, axes=1), right.reshape(self.right.shape)
         old = 0.0 if known is None else _diagonal(known, left, right)
         seen = (values - (1 - t) * old) / t  # the values of moment - swap(D), of which T holds only a part
-        order = np.argsort(-seen, kind="stable")
-        self.left, self.right, self.values = left[order], right[order], seen[order]
         # Noise inflates the values: the best estimate of what is under it is sqrt(s^2 - floor^2).
-        self._kept = ((1 - t) * old + t * np.sqrt(np.maximum(seen**2 - floor**2, 0.0)))[order]
+        kept = (1 - t) * old + t * np.sqrt(np.maximum(seen**2 - floor**2, 0.0))
+        seen = np.maximum(
+            seen, kept
+        )  # a head and its swap, both in D at full size, hide each other for a pass
+        order = np.argsort(-seen, kind="stable")
+        self.left, self.right, self.values, self._kept = left[order], right[order], seen[order], kept[order]
         lowest = calibration.STRONG_FIRST ** max(1, self._steps) * self.values[0]
         self.complete = lowest <= calibration.ABOVE_FLOOR * floor
         self._steps += 1
         above = int(np.sum(self.values > max(calibration.ABOVE_FLOOR * floor, lowest)))
         self.heads = min(above if self.given is None else self.given, len(self.values))
         if self.heads != heads or heads == 0:
-            return np.inf if self.heads else 0.0
+            return np.inf if self.heads or heads else 0.0
         return float(np.max(np.abs(self.values[:heads] - before[:heads]) / self.values[:heads]))
 
     def trim(self, count: int) -> None:

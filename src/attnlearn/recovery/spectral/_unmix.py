@@ -8,6 +8,8 @@ of the found heads, free of the span. Everything is carried back to the caller's
 
 The rank of a head is the number of singular values of (Theta_i'; c_i') above the edge of the noise that the
 moment left in it, 2 sqrt(h / pairs) / s; None when it is not clearly below the dimension.
+Fails with LOW_EFFECTIVE_RANK when the starts end in different optima and the heads have effective rank near one:
+then a head and its swap (theory, section 3) explain the moment equally well.
 Cost: a few unmixings and one least squares with m d unknowns per output.
 """
 
@@ -18,7 +20,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn.engine import Tools
+from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import best_start, span_models
 from attnlearn.recovery.spectral._rows import RowSource, output_whitening
@@ -36,6 +38,7 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     theta, query_bias = scores[:, :-1], scores[:, -1]
     w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)
     rank, spectrum, edge = infer_rank(state, a, scores)
+    effective = np.sum(spectrum**2, axis=1) / spectrum[:, 0] ** 2
     state = dataclasses.replace(state, rank=rank, **from_white(state, theta, query_bias, w, bias))
     evidence = {
         "residual_shares": shares,
@@ -46,7 +49,11 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "rank": rank,
         "head_spectra": spectrum.tolist(),
         "rank_edge": edge.tolist(),
+        "effective_rank": effective.tolist(),
     }
+    agreed = len(shares) < calibration.STARTS or sorted(shares)[1] < (1 + calibration.AGREE) * min(shares)
+    if not agreed and np.median(effective) < calibration.EFFECTIVE_RANK:
+        raise Stop("LOW_EFFECTIVE_RANK", evidence, state)
     return state, evidence
 
 
@@ -130,7 +137,10 @@ def infer_rank(
     # A rank one too large leaves the refinement without curvature in the idle columns, so a drop that all heads
     # share counts more than the estimated edge.
     profile = np.exp(np.mean(np.log(np.maximum(spectrum, np.finfo(float).tiny)), axis=0))
-    # Only in the first half: the last singular values of any square matrix spread out again.
-    drops = np.flatnonzero(profile[: r // 2] > calibration.RANK_DROP * profile[1 : r // 2 + 1]) + 1
+    # Only in the first half (the last singular values of any square matrix spread out again) and only down to the
+    # noise: a strong query bias makes the first value of a head of full rank stand out as well.
+    before, after = profile[: r // 2], profile[1 : r // 2 + 1]
+    noise = calibration.RANK_NOISE * np.median(edge)
+    drops = np.flatnonzero((before > calibration.RANK_DROP * after) & (after < noise)) + 1
     rank = int(drops[-1]) if len(drops) else rank
     return (rank if rank <= r // 2 else None), spectrum, edge
