@@ -46,6 +46,15 @@ def test_the_condition_on_heads_and_outputs_is_named():
     assert "d_out" in solution.outcome.remedy
 
 
+def test_the_condition_is_named_without_being_told_the_heads():
+    layer = AttentionLayer.random(3, 8, scale=4.0, seed=0)
+    solution = sculpt(
+        data.Boolean(4, 8), layer, config=SculptConfig(num_examples=60_000, held_examples=20_000)
+    )
+    assert solution.outcome is Outcome.TOO_MANY_HEADS
+    assert (solution.stats["left"], solution.stats["right"]) == (9, 8)
+
+
 def test_projections_that_cancel_are_named():
     layer = hard.near_degenerate("cancelling-projections", 8, 2, 0.0, scale=4.0)
     assert sculpt(data.Boolean(4, 8), layer).outcome is Outcome.PROJECTIONS_CANCEL

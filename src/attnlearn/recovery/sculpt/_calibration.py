@@ -18,6 +18,11 @@ SUM_FOUND = 0.1
 CANCELLED = 0.5
 """The mean of k tokens explains at least 1/k of the variance of y = x_b S; cancelling projections leave it a quarter
 of that (d = 8, k = 4, m = 2)."""
+WEAK_SHARE = 0.1
+"""Random layers of ‖Theta‖_F = 4 leave 0.36 to 0.59 of the variance to what is not linear
+(d = 4..9, k = 3..4, m = 1..3)."""
+SUM_GROWTH = 10
+"""What to ask for when no row of one token is seen at all: an order of magnitude more, a rule of thumb."""
 LINEAR_SHARE = 1e-4
 """Share of the variance that the query and the mean token must leave; below it, attention is a plain average."""
 CAUSAL_FIRST = 1e-6
@@ -118,3 +123,10 @@ ROUNDING = 1e-6
 TARGET_MARGIN = 0.7
 """The worst select error must be below this share of the target before the certify side is asked: with 2,000
 select and 2,000 certify examples the two maxima differ by less."""
+
+# --- diagnose --------------------------------------------------------------------------------------------
+DIAGNOSED = 4_096
+DIAGNOSIS_STARTS = 3
+DIAGNOSIS_SCALE = 3.0
+HEADS_BEYOND = 2
+"""Random starts of ‖Theta‖_F = 3, and how many heads beyond the provable number are tried."""

@@ -7,7 +7,7 @@ measure the body's widths along and across the hull. The next round has a smalle
 Evidence of every round: slabs, half-spaces, slabs dropped, widths, gaps of the singular values, the hull's error
 indicator, the estimated error of the sum, examples read. Cost: one pass over the examples in all, and a few dozen
 linear programs. Stops with TOO_FEW_EXAMPLES when the first body cannot be built, SATURATED when the reason is that
-one token takes all in nearly every row.
+one token takes all in nearly every row, TOO_MANY_HEADS when it is m (k - 1) > d_out (`_diagnose`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from attnlearn.recovery.sculpt._certify_rows import (
     single_rows,
     slabs_of,
 )
+from attnlearn.recovery.sculpt._diagnose import broken_condition
 from attnlearn.recovery.sculpt._hull import Hull, count_heads, fit_hull, half_disagreement
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt, refine_sum
@@ -49,15 +50,15 @@ def carve(
     tolerance, best = problem.config.tolerance, None
     while len(rounds) < problem.config.max_rounds:
         state, slabs = gather(problem, state, tolerance, tools)
-        if len(slabs.offsets) < calibration.FEWEST_SLABS * unknowns(state):
+        if slabs is None or len(slabs.offsets) < calibration.FEWEST_SLABS * unknowns(state):
             if best is None:
-                raise _nothing_to_carve(problem, state, slabs, tolerance)
+                raise _nothing_to_carve(problem, state, slabs, tolerance, tools)
             break
         try:
             state, info = one_round(problem, state, slabs, tools, len(rounds))
         except AttnlearnError:
             if best is None:
-                raise _nothing_to_carve(problem, state, slabs, tolerance) from None
+                raise _nothing_to_carve(problem, state, slabs, tolerance, tools) from None
             break
         rounds.append({"tolerance": tolerance, "examples": state.examples_read} | info)
         tools.progress.update(residual=info["hull_error"])
@@ -82,7 +83,7 @@ def unknowns(state: State) -> int:
     return rank * (rank + 1)
 
 
-def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tuple[State, Slabs]:
+def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tuple[State, Slabs | None]:
     """Read batches until enough slabs are certified at this tolerance, or nothing is left to read.
 
     A later round may read no more than a few times what was read before it: a smaller tolerance must pay.
@@ -173,7 +174,9 @@ def measured_widths(body: Body, hull: Hull, rng: np.random.Generator) -> dict[st
     }
 
 
-def _nothing_to_carve(problem: Problem, state: State, slabs: Slabs | None, tolerance: float) -> Stop:
+def _nothing_to_carve(
+    problem: Problem, state: State, slabs: Slabs | None, tolerance: float, tools: Tools
+) -> Stop:
     found = 0 if slabs is None else len(slabs.offsets)
     need = calibration.FEWEST_SLABS * unknowns(state)
     alone = 0 if state.single_query is None else len(state.single_query)
@@ -188,6 +191,9 @@ def _nothing_to_carve(problem: Problem, state: State, slabs: Slabs | None, toler
     everywhere = state.batches_read * calibration.ROWS_PER_BATCH
     if alone >= calibration.SATURATED_SHARE * min(everywhere, calibration.MOST_ROWS) and found < 0.01 * need:
         return Stop("SATURATED", evidence, state)
+    broken = broken_condition(problem, state, tools)
+    if broken is not None:
+        return Stop("TOO_MANY_HEADS", evidence | broken, state)
     return Stop("TOO_FEW_EXAMPLES", evidence, state)
 
 

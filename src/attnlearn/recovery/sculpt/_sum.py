@@ -29,6 +29,7 @@ from jaxtyping import Float
 from attnlearn._precision import precision
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
+from attnlearn.recovery.sculpt._diagnose import broken_condition
 from attnlearn.recovery.sculpt._rows import Batch, Rows, as_batch, with_one
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._chunks import whitening
@@ -67,9 +68,21 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     )
     evidence["doubt"] = fit.doubt
     if fit.scale > calibration.SUM_FOUND:
-        cancel = explained < calibration.CANCELLED / examples.tokens
-        raise Stop("PROJECTIONS_CANCEL" if cancel else "ATTENTION_TOO_WEAK", evidence, state)
+        raise _no_sum(problem, state, tools, evidence)
     return state, evidence
+
+
+def _no_sum(problem: Problem, state: State, tools: Tools, evidence: dict[str, Any]) -> Stop:
+    """Why no row is explained by one token."""
+    if evidence["explained_by_mean"] < calibration.CANCELLED / problem.examples.tokens:
+        return Stop("PROJECTIONS_CANCEL", evidence, state)
+    if evidence["unexplained"] < calibration.WEAK_SHARE:
+        return Stop("ATTENTION_TOO_WEAK", evidence, state)
+    broken = broken_condition(problem, state, tools)
+    if broken is not None:
+        return Stop("TOO_MANY_HEADS", evidence | broken, state)
+    more = {"examples_needed": int(calibration.SUM_GROWTH * problem.examples.num)}
+    return Stop("TOO_FEW_EXAMPLES", evidence | more, state)
 
 
 def _require_possible(problem: Problem, tokens: int, out_dim: int, evidence: dict[str, Any]) -> None:
