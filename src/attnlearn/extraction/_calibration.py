@@ -22,8 +22,8 @@ SCALE_SEQUENCES = 3
 SCALE_SHARE = 0.2
 """The scale is where the answers vary with the query by this share of what they do when saturated: Gaussian
 logits of standard deviation 1.1 vary by 0.2 of the square of fully saturated ones."""
-KEEP_SCALES = 4.0
-"""Scale queries above so many times the chosen scale are not fitted: their rounding error is larger."""
+SCALE_NOISE = 10.0
+"""Changes below so many times what noise would cause count as none: small tokens drown in it."""
 COUNT_POINTS = 12
 """Query points with which the counting of heads starts; doubled until the rank stops growing."""
 COUNT_POINTS_MOST = 768
@@ -52,6 +52,9 @@ ATTEMPTS = len(ATTEMPT_SCALES)
 """Displacements delta tried before giving up; each is independent and at a multiple of the scale found."""
 CONVERGED = 30.0
 """A slice is solved when its residual is below so many times the noise (measured: 0.5 to 7 times)."""
+CONVERGED_MOST = 0.01
+CONVERGED_COARSE = 4.0
+"""Where 30 times the noise would be more than 1 % of the answers it proves nothing: 4 times must do."""
 CONVERGED_RELATIVE = 1e-9
 """... or below this share of its answers: what the linear algebra in float64 leaves when noise is 1e-16."""
 
@@ -62,6 +65,8 @@ logits and of values look alike; at |z| = 4 it is nearly constant."""
 DESIGN_SURPLUS = 2
 """Sequences beyond those that equal equations and unknowns. Each halves the noise amplification at first; refine
 removes what is left."""
+DESIGN_COARSE = 1e-4
+"""Noise over the shortest v_i above which four times as many points are asked: refine cannot mend what follows."""
 DESIGN_TRIES = 60
 """Random designs of which the best conditioned is used; the best of 60 is within 20 % of the best of 600."""
 DESIGN_REACH = 3.0
@@ -79,6 +84,9 @@ from its neighbour, at 0.1 up to 20 % failed (88 % for d = m = 16), at 0.3 half.
 DISPLACED_ERROR = 0.15
 """Worst-case relative error of W (noise times amplification) above which longer displacements are used. The true
 error is 10 to 50 times smaller than this worst case, well inside refine's basin."""
+SCALE_CHANGE = 4.0
+"""The scale that follows from the rows of Theta may differ by this factor from the probed one, no more: noise in
+those rows only makes them longer."""
 DISPLACED_AGAIN = 3
 """Times that failed slices are asked again with a third of the displacement."""
 
@@ -94,6 +102,8 @@ RANK_SURPLUS = 2
 were known. A wrong rank is found out by the random queries below, and more references are added."""
 CHECK_SEQUENCES = 32
 COMPLETE_ATTEMPTS = 3
+UNEXPLAINED_NOISE = 5.0
+"""... or so many times the noise, if that is more."""
 UNEXPLAINED = 0.05
 """Random queries that decide whether the references suffice: error over that of uniform attention. refine's basin
 ends at about 0.2."""
@@ -101,9 +111,15 @@ GROW_ROWS = 2
 """References per round; a pair of them fits into one query of three tokens."""
 
 # --- polish and certify ----------------------------------------------------------------------------------
-EXTRA_TRIPLES = 0.05
-"""Random three-token sequences added to the fit, as a share of the sequences asked so far: they look where the
-designed ones do not."""
+FIT_EQUATIONS = 3.5
+FIT_EQUATIONS_NOISY = 12.0
+"""Equations per unknown of the last fit; random three-token sequences are added up to this. At 3.5 a Gauss-Newton
+step of refine took 23 to 100 inner iterations on a d = 128 layer (400 and more without random sequences). Noise
+falls with the root of their number, so coarse answers are asked more often."""
+NOISY = 1e-5
+"""Noise over the largest answer above which it pays to average: float32 leaves 1e-7, bfloat16 4e-3."""
+FIT_RANDOM_LEAST = 32
+"""A few random sequences even where there are equations enough."""
 POLISHED = 5.0
 """The fit explains the answers when its residual is within this factor of the noise."""
 CERTIFY_SEQUENCES = 2000

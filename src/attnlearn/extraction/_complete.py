@@ -28,6 +28,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._settle import forward
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 
 
@@ -97,6 +98,8 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
     order = list(rng.permutation(d + 1))
     shape = (calibration.CHECK_SEQUENCES, 3 if triples else 2, d)
     check = inquiry.ask(state.scale * rng.standard_normal(shape))
+    noisy = calibration.UNEXPLAINED_NOISE * state.noise / max(flat_rms(state, *check), state.noise)
+    allowed = max(calibration.UNEXPLAINED, noisy)
     known, references, misses = np.zeros((heads, 0, d)), [], []
     while len(references) <= d:
         fresh = order[len(references) : len(references) + calibration.GROW_ROWS]
@@ -108,7 +111,7 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
             continue
         theta, query_bias = assemble(table, known, ranks)
         misses.append(unexplained(replace(state, theta=theta, query_bias=query_bias), *check))
-        if misses[-1] <= calibration.UNEXPLAINED:
+        if misses[-1] <= allowed:
             break
     evidence = {
         "references": len(references),
@@ -118,18 +121,21 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
         "tokens_per_query": shape[1],
     }
     rank = None if ranks is None else theta_rank(theta, ranks)
-    return Completed(theta, query_bias, rank, misses[-1] <= calibration.UNEXPLAINED, evidence)
+    return Completed(theta, query_bias, rank, misses[-1] <= allowed, evidence)
+
+
+def flat_rms(state: State, x: Tokens, y: Outputs) -> float:
+    """Error of one scalar of the layer whose heads have no scores (uniform attention)."""
+    m, d, _ = state.w.shape
+    flat = AttentionLayer(np.zeros((m, d, d)), state.w, None, state.bias, causal=state.causal)
+    return float(np.sqrt(np.mean((forward(flat, x)[0] - y) ** 2)))
 
 
 def unexplained(state: State, x: Tokens, y: Outputs) -> float:
-    """Error on random queries over that of the best layer without scores (uniform attention)."""
-    found, flat = (
-        AttentionLayer(
-            scale * state.theta, state.w, scale * state.query_bias, state.bias, causal=state.causal
-        )
-        for scale in (1.0, 0.0)
-    )
-    return float(np.linalg.norm(found(x) - y) / max(np.linalg.norm(flat(x) - y), np.finfo(float).tiny))
+    """Error on random queries over that of the layer without scores."""
+    found = AttentionLayer(state.theta, state.w, state.query_bias, state.bias, causal=state.causal)
+    error = float(np.sqrt(np.mean((forward(found, x)[0] - y) ** 2)))
+    return error / max(flat_rms(state, x, y), np.finfo(float).tiny)
 
 
 def fixed_tokens(problem: Problem, state: State, rng: np.random.Generator) -> Float[np.ndarray, "t d"]:

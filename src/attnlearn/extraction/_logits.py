@@ -104,7 +104,10 @@ def exact_slice(
         basis, start = basis @ turn, np.c_[start[:, :q] @ turn, start[:, q:]]
         q = heads
     rows = heads + q + 1  # m + q + 2 unknowns per head, and the sum rule is a row
-    number = (rows if state.causal else (rows + 1) // 2) + calibration.DESIGN_SURPLUS
+    coarse = state.noise > calibration.DESIGN_COARSE * float(
+        np.linalg.norm(values, axis=1).min(initial=np.inf)
+    )
+    number = (rows if state.causal else (rows + 1) // 2) * (4 if coarse else 1) + calibration.DESIGN_SURPLUS
     amplification, points = design(start, number, state, rng)
     g = respond(inquiry, points @ basis.T, delta[None])
     x = features(points, state.causal)
@@ -126,9 +129,10 @@ def exact_slice(
 
 def slice_limit(noise: float, g: np.ndarray) -> float:
     """Residual of one scalar below which a slice counts as solved."""
+    size = float(np.sqrt(np.mean(g**2)))
+    limit = min(calibration.CONVERGED * noise, calibration.CONVERGED_MOST * size)
     return max(
-        calibration.CONVERGED * noise,
-        calibration.CONVERGED_RELATIVE * float(np.sqrt(np.mean(g**2))) if noise < 1e-12 else 0.0,
+        limit, calibration.CONVERGED_COARSE * noise, calibration.CONVERGED_RELATIVE * size * (noise < 1e-12)
     )
 
 

@@ -78,7 +78,8 @@ def logit_scale(swept: Swept, scale: float) -> float:
     c = np.sum(swept.query_bias**2, axis=1)
     wanted = calibration.LOGIT_STD**2
     squares = 2 * wanted / (c + np.sqrt(c**2 + 4 * theta * wanted) + 1e-300)
-    return float(np.sqrt(squares.min()))
+    change = calibration.SCALE_CHANGE
+    return float(np.clip(np.sqrt(squares.min()), scale / change, scale * change))
 
 
 def sweep(inquiry: Inquiry, found: Slice, rng: np.random.Generator) -> tuple[Swept | None, dict[str, Any]]:

@@ -1,8 +1,9 @@
-"""Phase 6: Gauss-Newton on every query asked so far and a few random ones, from the closed-form answer.
+"""Phase 6: Gauss-Newton on the queries between fixed tokens and on random ones, from the closed-form answer.
 
 The closed form carries the noise of a long chain of solves; the shared `refine` fits all answers at once and ends
-at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added because
-designed ones do not look everywhere. If low rank does not explain the answers, the rank is given up.
+at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added until there are
+a few equations per unknown: designed ones do not look everywhere and condition the fit badly. If low rank does not
+explain the answers, the rank is given up.
 
 Cost: that of refine. What can fail: a start outside its basin, which the residual shows.
 """
@@ -27,10 +28,9 @@ EVERY_EQUATION = 1e9
 def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """The layer that explains all answers best, near the closed-form one."""
     inquiry = Inquiry(problem, state)
-    asked = sum(len(x) for x in state.asked_x)
-    number = int(np.ceil(calibration.EXTRA_TRIPLES * asked))
     length = min(3, problem.config.max_tokens)
-    inquiry.ask(state.scale * tools.rng("random").standard_normal((number, length, problem.dim)))
+    shape = (missing_sequences(state, length), length, problem.dim)
+    inquiry.ask(state.scale * tools.rng("random").standard_normal(shape))
     state = inquiry.kept()
     start = layer_of(state)
     before = rms(start, state)
@@ -59,6 +59,17 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
         )
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
     return inquiry.kept(residual=after, total=found.w.sum(0), **changes), evidence
+
+
+def missing_sequences(state: State, length: int) -> int:
+    """Random sequences of this length that bring the fit to the wanted number of equations per unknown."""
+    m, d, o = state.w.shape
+    scores = d * d if state.rank is None else state.rank * (2 * d - state.rank)
+    coarse = state.noise > calibration.NOISY * max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
+    factor = calibration.FIT_EQUATIONS_NOISY if coarse else calibration.FIT_EQUATIONS
+    wanted = factor * (m * (scores + d + d * o) + o)
+    present = sum(y.size for y in state.asked_y[1:])
+    return max(calibration.FIT_RANDOM_LEAST, int(np.ceil((wanted - present) / (length * o))))
 
 
 def _refined(start: AttentionLayer, state: State, tools: Tools) -> tuple[AttentionLayer, dict[str, Any]]:

@@ -42,9 +42,6 @@ def probe(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
             scale = float(np.median(crossings))
     scale = 1.0 if scale is None else scale
     evidence |= {"scale": scale, **counts(problem.oracle)}
-    for s, (_, _, tokens, answers) in zip(grid, asked):
-        if s <= calibration.KEEP_SCALES * scale:
-            inquiry.keep(tokens, answers)
     return inquiry.kept(scale=float(scale)), evidence
 
 
@@ -80,9 +77,9 @@ def _variation(inquiry: Inquiry, x: np.ndarray, delta: np.ndarray, s: float) -> 
     g = rows - state.bias - ends @ state.total
     half = 0.5 * delta @ state.total
     noise = 2 * g.shape[2] * (state.noise * max(1.0, s) / s) ** 2
-    varies = np.maximum(0.0, np.sum((g[:, 0] - g[:, 1]) ** 2, -1) / s**2 - noise)
-    departs = np.maximum(0.0, np.sum((g[:, 0] - half) ** 2, -1) / s**2 - noise)
-    return varies, departs, tokens, answers
+    found = (np.sum(part**2, -1) / s**2 for part in (g[:, 0] - g[:, 1], g[:, 0] - half))
+    varies, departs = (np.where(value > calibration.SCALE_NOISE * noise, value, 0.0) for value in found)
+    return varies, departs
 
 
 def respond(inquiry: Inquiry, x: Float[np.ndarray, "n d"], deltas: Float[np.ndarray, "b d"]) -> np.ndarray:
@@ -92,7 +89,8 @@ def respond(inquiry: Inquiry, x: Float[np.ndarray, "n d"], deltas: Float[np.ndar
     first = np.broadcast_to(x, (b, n, d))
     second = first - deltas[:, None]
     pair = (second, first) if state.causal else (first, second)
-    tokens, answers = inquiry.ask(np.stack(pair, 2).reshape(b * n, 2, d))
+    # Not kept for the fit: hundreds of nearly equal queries would make its equations badly conditioned.
+    tokens, answers = inquiry.ask(np.stack(pair, 2).reshape(b * n, 2, d), keep=False)
     ends = tokens[:, 0 if state.causal else 1]
     g = answers - state.bias - (ends @ state.total)[:, None]
     g = g.reshape(b, n, 2, -1)

@@ -55,7 +55,7 @@ class State:
 
     measure: causal, noise, rounding, total (S), bias (b). probe: scale. separate: the slice at one
     displacement delta. match: w, query_bias. complete: theta, rank. polish: all of these again, residual.
-    asked_x, asked_y: every query worth fitting and its answers, one pair of arrays per length 1, 2, 3.
+    asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
     ask: held_x, held_y, seen by the certificate alone.
 
     >>> State().noise is None
