@@ -81,7 +81,9 @@ def conclude(
         "rounding_floor": rounding_floor(layer, select, scale),
     }
     stats: dict[str, Any] = {**errors, "unknowns": unknowns(layer, rank), **(noise or {})}
-    outcome = Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats, target)
+    outcome = (
+        Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats, target)
+    )
     if outcome is Outcome.NOT_ATTENTION:
         sample = held(examples, split.fit[: calibration.DIAGNOSED])
         stats["diagnosis"] = diagnose(sample.x, sample.y, sample.mask, layer.causal).to_json()
