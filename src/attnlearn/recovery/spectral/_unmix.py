@@ -6,7 +6,7 @@ of the found heads, free of the span. Everything is carried back to the caller's
 
     Theta = B^{+T} Theta' B^+,  c = B^{+T} c' - Theta^T mu,  W = B^{+T} W',  b = b' - mu^T S.
 
-The rank of a head is the number of singular values of (Theta_i'; c_i') above the edge of the noise that the
+The rank of a head is the number of singular values of Theta_i' above the edge of the noise that the
 moment left in it, 2 sqrt(h / pairs) / s; None when it is not clearly below the dimension.
 Fails with LOW_EFFECTIVE_RANK when the starts end in different optima and the heads have effective rank near one:
 then a head and its swap (theory, section 3) explain the moment equally well.
@@ -126,7 +126,7 @@ def infer_rank(
 ) -> tuple[int | None, Float[np.ndarray, "m r"], Float[np.ndarray, "m"]]:
     """The largest rank of the heads, each head's singular values and the noise edge under them."""
     r = scores.shape[2]
-    spectrum = np.linalg.svd(scores, compute_uv=False)
+    spectrum = np.linalg.svd(scores[:, :-1], compute_uv=False)  # refine keeps c apart from the factors
     whitening = output_whitening(state.residual_covariance)[0]
     total = np.trace(whitening @ state.residual_covariance @ whitening)
     # floor = sqrt(h/pairs) (sqrt(total) + sqrt(r)): a left vector carries N v / s, whose norm as an r x r matrix
