@@ -34,6 +34,7 @@ from attnlearn.solve._certify import (
 )
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._split import Split
+from attnlearn.solve._uncertainty import standard_errors
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def conclude(
     support: Support | None,
     groups: np.ndarray | None,
     target: float | None,
-    noise: dict[str, Any] | None = None,
+    fitted_on: int | None = None,
 ) -> Conclusion:
-    """Certify `layer` on the certify side and choose the outcome."""
+    """Certify `layer` on the certify side and choose the outcome; `fitted_on` examples made the answer."""
     fit = held(examples, split.fit[: _fit_sample(layer, examples, split)])
     select = held(examples, split.select)
     scale = example_scale(fit)
@@ -80,16 +81,37 @@ def conclude(
         "select_error": _rms(unit_errors(layer, select, scale)),
         "rounding_floor": rounding_floor(layer, select, scale),
     }
-    stats: dict[str, Any] = {**errors, "unknowns": unknowns(layer, rank), **(noise or {})}
+    stats: dict[str, Any] = {**errors, "unknowns": unknowns(layer, rank)}
     outcome = (
         Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats, target)
     )
     if outcome is Outcome.NOT_ATTENTION:
         sample = held(examples, split.fit[: calibration.DIAGNOSED])
         stats["diagnosis"] = diagnose(sample.x, sample.y, sample.mask, layer.causal).to_json()
+    if outcome is Outcome.BELOW_NOISE_FLOOR:
+        stats["standard_errors"] = _standard_errors(layer, fit, select, rank, fitted_on)
     if outcome is Outcome.TOO_FEW_EXAMPLES:
         stats["examples_needed"] = examples_needed(layer, examples, rank)
     return Conclusion(outcome, certificate, stats)
+
+
+def _standard_errors(
+    layer: AttentionLayer, fit: Held, select: Held, rank: int | None, fitted_on: int | None
+) -> dict[str, Any]:
+    """Expected relative error of every Theta and W, if the residual is independent noise in the outputs."""
+    rest = layer(select.x, select.mask) - (
+        select.y if select.mask is None else select.y * select.mask[..., None]
+    )
+    real = rest.size if select.mask is None else int(select.mask.sum()) * layer.out_dim
+    noise = float(np.sqrt(np.sum(rest.astype(np.float64) ** 2) / real))
+    found = standard_errors(layer, fit.x, noise, mask=fit.mask, rank=rank)
+    shrink = np.sqrt(found.examples / (fitted_on or found.examples))
+    return {
+        "noise": noise,
+        "theta": (shrink * found.theta / np.linalg.norm(layer.theta, axis=(1, 2))).tolist(),
+        "w": (shrink * found.w / np.linalg.norm(layer.w, axis=(1, 2))).tolist(),
+        "examples": fitted_on or found.examples,
+    }
 
 
 def _fit_sample(layer: AttentionLayer, examples: Examples, split: Split) -> int:

@@ -116,6 +116,11 @@ def _identity(
     }
 
 
+def _fitted_on(run: Run) -> int | None:
+    """Examples that the last refinement used, if there was one."""
+    return next((r.evidence.get("examples") for r in reversed(run.records) if r.name == "refine"), None)
+
+
 def _phases(run: Run | None) -> tuple[Phase, ...]:
     return () if run is None else tuple(Phase(*record) for record in run.records)
 
@@ -158,6 +163,7 @@ def _solution(
             support=None if whole else support,
             groups=groups,
             target=target,
+            fitted_on=_fitted_on(run),
         )
     certificate = ended.certificate
     if route.check is not None:
