@@ -10,6 +10,7 @@ from attnlearn.cli import (
     _doctor,
     _extract,
     _inspect,
+    _leak,
     _record,
     _recover,
     _reproduce,
@@ -29,6 +30,7 @@ app.command(_sample.sample)
 app.command(_record.record)
 app.command(_recover.recover)
 app.command(_extract.extract)
+app.command(_leak.leak)
 app.command(_train.train)
 app.command(_reproduce.reproduce)
 app.command(_doctor.doctor)

@@ -1,0 +1,71 @@
+"""`attnlearn leak`: how much of a layer its answers give away, and what rounding or noise would change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnlearn.cli._console import Console, Json, Quiet, Seed
+from attnlearn.cli._extract import OracleSpec
+
+
+def leak(
+    *,
+    oracle: OracleSpec,
+    dim: int,
+    decimals: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
+    noise: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
+    budget: int | None = None,
+    plot: Path | None = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = None,
+) -> None:
+    """Show the error reached against sequences, tokens and scalars spent, as a table and a plot.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the tokens.
+    decimals
+        Digits after the point to which answers are rounded, beside the answers as they are.
+    noise
+        Standard deviations of noise added to the answers, beside none.
+    budget
+        Largest number of sequences to ask per setting.
+    plot
+        Write the curves to this file (.png, .pdf or .svg).
+    """
+    import sys
+
+    from attnlearn._certificate import jsonable
+    from attnlearn._files import atomic_path
+    from attnlearn.extraction import leak as measure
+    from attnlearn.oracle import parse
+
+    shown = "bar" if sys.stderr.isatty() else "plain"
+    found = measure(
+        parse(oracle),
+        dim,
+        decimals=(None, *(decimals or ())),
+        noise=(0.0, *(noise or ())),
+        budget=budget,
+        seed=seed,
+        progress="quiet" if quiet else shown,
+    )
+    console = Console(json, quiet)
+    columns = ("decimals", "noise", "phase", "sequences", "tokens", "scalars", "error")
+    console.table(columns, [[_cell(row.get(name)) for name in columns] for row in found.rows])
+    if plot is not None:
+        with atomic_path(plot) as temporary:
+            found.plot().figure.savefig(temporary, format=plot.suffix.lstrip(".") or "png")
+        console.text(f"wrote {plot}")
+    console.json({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)})
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
