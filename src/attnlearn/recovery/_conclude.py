@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from attnlearn._canonical import Support
-from attnlearn._certificate import Certificate, Status
+from attnlearn._certificate import Certificate
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
+from attnlearn.solve._calibration import APART_LEAST as CLOSE_HEADS
 from attnlearn.solve._certify import (
     Held,
     certify,
@@ -152,8 +153,8 @@ def _shortfall(
         return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
     exact = exactness_limit(stats["rounding_floor"], select.x.dtype)
     if judged <= exact:
-        apart = certificate.check("C2.apart").status is Status.HOLDS
-        return Outcome.NOT_ESTABLISHED if apart else Outcome.HEADS_INDISTINGUISHABLE
+        close = (certificate.check("C2.apart").value or 0.0) < CLOSE_HEADS
+        return Outcome.HEADS_INDISTINGUISHABLE if close else Outcome.NOT_ESTABLISHED
     if judged > calibration.OVERFIT * fit and judged > calibration.NOTICEABLE:
         return Outcome.TOO_FEW_EXAMPLES
     return Outcome.NOT_ATTENTION if judged > calibration.MISFIT else Outcome.BELOW_NOISE_FLOOR

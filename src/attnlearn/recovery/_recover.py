@@ -49,7 +49,8 @@ def recover(
     `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y`
     an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
     are found. With `target`, sculpting stops as soon as that function error is certified (claim C1 alone). `groups` keeps sequences of one document on one side of the split. A run that could not be certified
-    raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned.
+    raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
+    only claim C1 at that function error is asked for: nothing is raised once it is established.
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)

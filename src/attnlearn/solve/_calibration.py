@@ -119,6 +119,10 @@ LANCZOS_BLOCK = 32
 LANCZOS_MOST = 512
 """Lanczos steps between checks and at most. A conditioning of 100 in preconditioned coordinates needs about 150
 for its guarantee at delta = 1e-6 (sapiens layer 0, 955 examples: eigenvalue 0.034, 224 steps)."""
+LANCZOS_WORK = 8_000_000
+LANCZOS_SMALL = 4_096
+"""Small layers may take more steps, up to so many unknowns times steps: saturated heads have eigenvalues of 1e-4 of
+the largest, whose guarantee takes a thousand steps."""
 LANCZOS_SHARE = 0.25
 """Steps end when the guaranteed value is at least a quarter of the estimate: bounds are then within a factor 2."""
 JACOBIAN_EXAMPLES = 1.0

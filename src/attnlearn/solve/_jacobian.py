@@ -44,7 +44,7 @@ from attnlearn.solve._linearize import (
     reverse_derivative,
 )
 from attnlearn.solve._precondition import Preconditioner, precondition
-from attnlearn.solve._regress import checked_examples, gram, inverse_factor
+from attnlearn.solve._regress import checked_examples, gram, inverse_factor, single_blas
 from attnlearn.solve._scores import Scores, split_linear
 from attnlearn.solve._step import tree_norm
 
@@ -104,7 +104,7 @@ def smallest_singular(
     >>> bool(0 < found.lower <= found.eigenvalue), found.equations > found.unknowns
     (True, True)
     """
-    with precision(np.float64):
+    with precision(np.float64), single_blas():
         point = prepare(layer, x, mask, rank, joint=False)
         unknowns = point.at.scores.unknowns() + point.at.linear.size
         equations = point.rows * layer.out_dim
@@ -233,6 +233,9 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
     traced = point._replace(white=None, factor=None, rows=0, examples=0)
     state = (jax.tree.map(jnp.zeros_like, first), first, jnp.float32(0))
     diagonal, beside = np.zeros(0), np.zeros(0)
+    most = max(
+        calibration.LANCZOS_MOST, min(calibration.LANCZOS_WORK // dimension, calibration.LANCZOS_SMALL)
+    )
     while True:
         state, (alpha, beta) = _lanczos(traced, state, causal, calibration.LANCZOS_BLOCK)
         diagonal, beside = np.append(diagonal, alpha), np.append(beside, beta)
@@ -242,7 +245,7 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
         eps = (np.log(1.648 * np.sqrt(dimension) / delta) / (2 * steps - 1)) ** 2
         # smallest - lambda <= eps (Lambda - lambda) and Lambda <= largest / (1 - eps).
         lower = max(0.0, (smallest - eps * largest / (1 - eps)) / (1 - eps)) if eps < 1 else 0.0
-        if lower >= calibration.LANCZOS_SHARE * smallest or steps >= calibration.LANCZOS_MOST:
+        if lower >= calibration.LANCZOS_SHARE * smallest or steps >= most:
             return _Spectrum(max(smallest, 0.0), float(lower), steps)
 
 

@@ -39,7 +39,7 @@ from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks, stack_chunks, whitening
 from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import precondition
-from attnlearn.solve._regress import Fit, checked_examples, eliminate, residuals, total_squares
+from attnlearn.solve._regress import Fit, checked_examples, eliminate, residuals, single_blas, total_squares
 from attnlearn.solve._scores import Scores, split_linear
 from attnlearn.solve._step import Step, gauss_newton_step
 
@@ -111,7 +111,7 @@ def refine(
     inside = white.enter(start.parameters)
     scores = Scores.from_theta(inside.theta, inside.query_bias, rank)
     run = _Run(white.tokens(x), y, keep, start.causal, config, on_step)
-    with precision(dtype):
+    with precision(dtype), single_blas():
         scores, fit, residual, stop, used = run.descend(scores)
         w, b = split_linear(np.asarray(fit.linear, np.float64), start.num_heads)
         scores = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), scores)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
+from threadpoolctl import threadpool_limits
 
 from attnlearn._errors import require
 from attnlearn._forward import Parameters
@@ -29,6 +30,11 @@ from attnlearn._types import ArrayLike, OutputBias, Projection
 from attnlearn.solve._calibration import CONTRACTION, CORRECTED, FLOOR_STALL, RIDGE_DOUBLE, RIDGE_SINGLE
 from attnlearn.solve._chunks import Chunks, stack_chunks, whitening
 from attnlearn.solve._scores import Scores, mixed, patterns, split_linear
+
+
+def single_blas() -> threadpool_limits:
+    """One BLAS thread inside the block: its factors are small, and its threads would fight with XLA's."""
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 @partial(jax.jit, static_argnames="causal")
@@ -170,7 +176,7 @@ def regress(
     out = y.shape[-1]
     zero = np.zeros((*theta.shape[:2], out))
     inside = white.enter(Parameters(theta, zero, query_bias, np.zeros(out)))
-    with precision(dtype):
+    with precision(dtype), single_blas():
         scores = Scores(inside.theta, None, inside.query_bias).astype(dtype)
         chunks = Chunks(*map(jnp.asarray, stack_chunks(white.tokens(x), y, keep)))
         if ridge > 0:

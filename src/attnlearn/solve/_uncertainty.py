@@ -26,6 +26,7 @@ from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._jacobian import Point, original, prepare
 from attnlearn.solve._linearize import gradient, over_chunks
+from attnlearn.solve._regress import single_blas
 from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import projected_product, solve_normal
 
@@ -65,7 +66,7 @@ def standard_errors(
     require(np.isfinite(noise) and noise >= 0, "noise", "must be a finite number >= 0", noise)
     require(draws >= 1, "draws", "must be at least 1", draws)
     squares = []
-    with precision(np.float64):
+    with precision(np.float64), single_blas():
         point = prepare(layer, x, mask, rank, joint=True)
         traced = point._replace(white=None, factor=None, rows=0, examples=0, gauge=None)
         for key in jax.random.split(jax.random.key(seed), draws):
