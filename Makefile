@@ -21,10 +21,10 @@ demo: $(STAMP)     ## the main job, on a real layer
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)     ## the test suite, without what is marked slow
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-all: $(STAMP) ## the test suite, slow tests included
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m ''
 
 lint: $(STAMP)     ## ruff and pyright
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ probe      two tokens make the layer a sum of sigmoids; the scale at which these
 separate   Jacobians at several base points are jointly diagonalised: the heads at one displacement
 match      d further displacements, solved by continuation: all W_i and c_i
 complete   exact logits between fixed tokens: all Theta_i, from few references when the rank is low
-polish     Gauss-Newton on every answer
+polish     Gauss-Newton on the well-conditioned part of the answers
 ask        fresh random sequences, on which the frozen answer is then certified
 """
 

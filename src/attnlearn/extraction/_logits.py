@@ -37,6 +37,14 @@ def sigmoid(z: np.ndarray) -> np.ndarray:
     return 0.5 * (1 + np.tanh(0.5 * z))
 
 
+class SliceFailed(Exception):
+    """The heads could not be separated at this displacement; `evidence` says why."""
+
+    def __init__(self, cause: str, **evidence: Any) -> None:
+        super().__init__(cause)
+        self.evidence = {"cause": cause, **evidence}
+
+
 @dataclass(frozen=True)
 class Slice:
     """All heads at one displacement: points in a basis, logit slopes (coordinates, 1, row) and values v_i.
@@ -112,6 +120,8 @@ def exact_slice(
     g = respond(inquiry, points @ basis.T, delta[None])
     x = features(points, state.causal)
     start, values, constant = _with_constant_head(start, values, x, g[0], delta @ state.total, state.noise)
+    if not len(start):
+        raise SliceFailed("no head stands out of the noise")
     slopes, solved, residual, outside = solve_slices(
         start[None], x, g, (delta @ state.total)[None], free_slopes(len(start), q + 2, constant)
     )

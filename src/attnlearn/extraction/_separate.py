@@ -24,17 +24,9 @@ from jaxtyping import Float
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
-from attnlearn.extraction._logits import Slice, exact_slice, linear_logits, sigmoid
+from attnlearn.extraction._logits import Slice, SliceFailed, exact_slice, linear_logits, sigmoid
 from attnlearn.extraction._probe import difference_points, features, jacobians, respond
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
-
-
-class SliceFailed(Exception):
-    """The heads could not be separated at this displacement; `evidence` says why."""
-
-    def __init__(self, cause: str, **evidence: Any) -> None:
-        super().__init__(cause)
-        self.evidence = {"cause": cause, **evidence}
 
 
 @dataclass(frozen=True)
