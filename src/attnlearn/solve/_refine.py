@@ -150,10 +150,18 @@ class _Run:
 
     def enough(self, scores: Scores) -> int:
         """Sequences that give the wanted number of equations per unknown."""
-        out, width = self.y.shape[2], scores.c.size + 1
-        rows = (scores.unknowns() + width * out) * self.config.equations_per_unknown / out
-        rows = max(rows, calibration.ROWS_PER_FEATURE * width, calibration.LEAST_ROWS)
+        out, width, heads = self.y.shape[2], scores.c.size + 1, scores.c.shape[0]
         per_sequence = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
+        telling = min(out, max(1.0, heads * (per_sequence - 1)))
+        rows = max(
+            self.config.equations_per_unknown * (scores.unknowns() + width * out) / out,
+            self.config.equations_per_unknown
+            * (calibration.SCORE_EQUATIONS / calibration.EQUATIONS_PER_UNKNOWN)
+            * scores.unknowns()
+            / telling,
+            calibration.ROWS_PER_FEATURE * width,
+            calibration.LEAST_ROWS,
+        )
         return int(np.ceil(rows / per_sequence))
 
     def examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:
