@@ -1,0 +1,1 @@
+"""What every learner shares: split, regress, refine, conditioning, certify, diagnose."""
