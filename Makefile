@@ -21,6 +21,7 @@ demo: $(STAMP)     ## the main job, on a real layer
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)     ## the test suite, without what is marked slow
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-all: $(STAMP) ## the test suite, slow tests included
