@@ -6,12 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.problems import broken_claims
-from tests.problems._pairs import Pair, pairs
 
 from attnlearn import AttentionLayer, Status, Support, distance
 from attnlearn.solve._certify import Held, certify, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._split import Split
+from tests.problems import broken_claims
+from tests.problems._pairs import Pair, pairs
 
 
 def judge(pair: Pair):

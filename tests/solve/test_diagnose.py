@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.problems import _teachers as teachers
 
 from attnlearn import AttentionLayer
 from attnlearn.solve._diagnose import diagnose
+from tests.problems import _teachers as teachers
 
 TEACHERS = {
     "residual": lambda x, layer, rng: x + layer(x),
