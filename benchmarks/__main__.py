@@ -34,7 +34,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("tier", choices=("quick", "bench", "full"))
     parser.add_argument("--suite", action="append", help="only this suite (may be repeated)")
-    parser.add_argument("--match", default="", help="only cases whose JSON contains this text")
+    parser.add_argument(
+        "--match",
+        action="append",
+        default=[],
+        help="only cases whose JSON contains this text (all, if repeated)",
+    )
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="stop starting cases after this long"
     )
@@ -47,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def run_suite(name: str, tier: str, match: str, deadline: float) -> int:
+def run_suite(name: str, tier: str, match: list[str], deadline: float) -> int:
     """Run the cases of one suite that have no line yet; returns how many failed."""
     suite = importlib.import_module(f"benchmarks.{name}")
     path = RESULTS / f"{tier}-{name}.jsonl"
@@ -58,7 +63,7 @@ def run_suite(name: str, tier: str, match: str, deadline: float) -> int:
     failures = 0
     for case in suite.cases(tier):
         key = json.dumps(case, sort_keys=True)
-        if key in done or match not in key:
+        if key in done or not all(text in key for text in match):
             continue
         if time.monotonic() > deadline:
             break

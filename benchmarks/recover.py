@@ -38,30 +38,38 @@ BASE = {
 
 def cases(tier: str) -> list[dict[str, Any]]:
     """Rows of the table of a tier, one dict per run."""
-    quick = [D16 | {"scale": 2.0}, D32, D32 | {"tokens": "boolean"}]
+    easy = [D32, D32 | {"tokens": "boolean"}]
     if tier == "quick":
-        return [BASE | row for row in quick]
-    rows = [D32 | {"rival": True}, D32 | {"tokens": "boolean"}]
-    rows += [D16 | {"scale": scale} for scale in (0.5, 2.0, 6.0)]
+        return [BASE | row for row in [D16 | {"scale": 2.0}, *easy]]
+    rows = easy + [D16 | {"scale": scale} for scale in (0.5, 2.0, 6.0)]
     rows += [D32 | {"bias": True, "causal": True}]
     rows += [D32 | {"stored": stored} for stored in ("float32", "bfloat16")] + [D32 | {"noise": 1e-3}]
     once = [D64, REAL | {"layer": "sapiens-vh-layer0"}, REAL | {"layer": "sapiens-vh-layer3"}]
     if tier == "bench":
-        seeded = [
-            row | {"seed": seed} for seed in range(3) for row in rows if seed == 0 or not row.get("rival")
-        ]
-        return [BASE | row for row in seeded + once]
-    rows += [D32 | {"heads": m, "rank": 8, "num": 20_000 if m < 16 else 40_000} for m in (1, 2, 4, 8, 16, 24)]
-    rows += [D32 | {"num": num} for num in (10_000, 5_000, 2_500, 1_250, 625)]
-    rows += [D64 | {"rival": True}]
+        return seeded(rows, 3) + seeded([D32 | {"rival": True}, *once], 1)
+    halved = [D32 | {"num": num} for num in (10_000, 5_000, 2_500, 1_250, 625)]
+    growing = [
+        D32 | {"heads": m, "rank": 8, "num": 20_000 if m < 16 else 40_000} for m in (1, 2, 4, 8, 16, 24)
+    ]
     once += [
         REAL | {"layer": "rxnmapper-layer", "rank": 32, "num": 40_000},
         REAL | {"layer": "sapiens-vh-layer0", "tokens": "normalized correlated"},
         REAL | {"layer": "sapiens-vh-layer0", "k": 128, "num": 400},
-        REAL | {"layer": "sapiens-vh-layer0", "rival": True},
+        *(WEAK | {"scale": scale} for scale in (0.3, 0.5, 0.8)),
     ]
-    once += [WEAK | {"scale": scale} for scale in (0.3, 0.5, 0.8)]
-    return [BASE | row | {"seed": seed} for seed in range(20) for row in rows] + [BASE | row for row in once]
+    against = [row | {"rival": True} for row in (*easy, D64, REAL | {"layer": "sapiens-vh-layer0"})]
+    return (
+        seeded(rows, 20)
+        + seeded([D64], 10)
+        + seeded(halved + growing, 5)
+        + seeded(once, 1)
+        + seeded(against, 3)
+    )
+
+
+def seeded(rows: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
+    """Every row with each of the first seeds."""
+    return [BASE | row | {"seed": seed} for seed in range(seeds) for row in rows]
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +122,7 @@ def problem(case: dict[str, Any]) -> tuple[AttentionLayer, np.ndarray, np.ndarra
             causal=case["causal"],
         )
     else:
-        layer = load(LAYERS / f"{case['layer']}.safetensors").astype(np.float64)
+        layer = load(LAYERS / f"{case['layer']}.safetensors", dtype=np.float64)
     x = tokens(case, layer.dim, case["num"], rng)
     y = layer(x)
     if case["noise"]:
