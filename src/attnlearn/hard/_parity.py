@@ -30,7 +30,7 @@ def parity_subset(dim: int, num_heads: int, seed: int = 0) -> tuple[int, ...]:
     >>> len(parity_subset(10, 4))
     4
     """
-    _check(dim, num_heads)
+    check_shape(dim, num_heads)
     rng = np.random.default_rng([seed, 0x9A217])
     return tuple(sorted(rng.choice(dim - 2, size=num_heads, replace=False).tolist()))
 
@@ -46,7 +46,7 @@ def parity(dim: int, num_heads: int, subset: Sequence[int] | None = None, seed: 
     [-4.0, 4.0]
     """
     hidden = parity_subset(dim, num_heads, seed) if subset is None else tuple(subset)
-    _check(dim, num_heads)
+    check_shape(dim, num_heads)
     inside = len(set(hidden)) == len(hidden) and all(0 <= p < dim - 2 for p in hidden)
     require(inside, "subset", f"must hold different coordinates below dim - 2 = {dim - 2}", hidden)
     heads = len(hidden) + len(hidden) % 2
@@ -70,6 +70,7 @@ def step_layer(weights: np.ndarray, thresholds: np.ndarray, steepness: float) ->
     return AttentionLayer(theta, w)
 
 
-def _check(dim: int, num_heads: int) -> None:
+def check_shape(dim: int, num_heads: int) -> None:
+    """Refuse sizes that no member of the family has."""
     require(num_heads >= 2 and num_heads % 2 == 0, "num_heads", "must be even and at least 2", num_heads)
     require(dim >= num_heads + 2, "dim", f"must be at least num_heads + 2 = {num_heads + 2}", dim)

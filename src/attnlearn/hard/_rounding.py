@@ -3,7 +3,9 @@
 Secret integers s_p in 0..q-1 (q even) give N = sum_p s_p (1 - b_p)/2. Head i writes one jump at t_i = i q/2 - 1/2,
 so that on b_l = -1 row 1 is (x_1o - x_2o)(f(N) - 1) with f = ±1 the square wave of period q, exact for
 N <= (m+1) q/2 - 1. m heads make m jumps, m/2 periods. True learning-with-rounding writes each bit of the form in a
-coordinate of its own and needs about 2 n log2 q heads; a small m is not cryptographically hard.
+coordinate of its own, with the weight 2^r s_p mod q for bit r of a_p, so that N = <a, s> mod q for every a in Z_q^n and
+the layer answers the highest bit of <a, s> mod q. N reaches n log2(q) (q - 1) and every multiple of q/2 below is a jump:
+about 2 n log2 q heads. A small m is not cryptographically hard; the bound is asymptotic in n.
 """
 
 from __future__ import annotations
@@ -44,3 +46,38 @@ def rounding_reach(num_heads: int, modulus: int) -> int:
     9
     """
     return (num_heads + 1) * modulus // 2 - 1
+
+
+def lwr_heads(length: int, modulus: int) -> int:
+    """Heads that learning with rounding of `length` secrets mod `modulus` needs, whatever the secret.
+
+    >>> lwr_heads(length=10, modulus=16)        # about 2 n log2 q = 80
+    76
+    """
+    require(length >= 1, "length", "must be at least 1", length)
+    require(modulus >= 2 and modulus & (modulus - 1) == 0, "modulus", "must be a power of two", modulus)
+    return _heads_up_to(length * (modulus.bit_length() - 1) * (modulus - 1), modulus)
+
+
+def learning_with_rounding(secret: Sequence[int], modulus: int) -> AttentionLayer:
+    """The layer that answers the highest bit of <a, s> mod q for every a in Z_q^n, one coordinate per bit of a.
+
+    Coordinate p log2 q + r holds bit r of a_p. It takes as many heads as this secret needs, at most
+    `lwr_heads(len(secret), modulus)`.
+
+    >>> learning_with_rounding((3, 5), modulus=8).dim
+    8
+    """
+    require(modulus >= 2 and modulus & (modulus - 1) == 0, "modulus", "must be a power of two", modulus)
+    good = len(secret) >= 1 and all(0 <= s < modulus for s in secret) and any(secret)
+    require(good, "secret", f"must hold integers in 0..{modulus - 1}, not all zero", list(secret))
+    bits = modulus.bit_length() - 1
+    weights = [(s << r) % modulus for s in secret for r in range(bits)]
+    num_heads = _heads_up_to(sum(weights), modulus)
+    return rounding(len(weights) + 2, num_heads, modulus, weights)
+
+
+def _heads_up_to(largest: int, modulus: int) -> int:
+    """The least even m with `rounding_reach(m, modulus)` >= `largest`."""
+    jumps = max(2, -(-2 * (largest + 1) // modulus) - 1)
+    return jumps + jumps % 2
