@@ -10,7 +10,6 @@ compilation is timed apart. Longer lengths of a rate that has reached the target
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,11 +18,10 @@ import numpy as np
 
 from attnlearn import AttentionLayer
 from attnlearn._precision import precision
+from attnlearn.reproduce._student import block, start, student, train_once, zeros
 
 RATES = (3e-3, 1e-2, 3e-2)
 LENGTHS = (2_000, 6_000, 18_000)
-BATCH = 256
-BLOCK = 250
 
 
 def train_student(
@@ -50,7 +48,7 @@ def train_student(
         compiled = _compilation(truth, rank, seed, tokens, outputs, held)
         for rate in rates:
             for length in lengths:
-                run = _run(
+                run = train_once(
                     truth, rank, seed, tokens, outputs, held, answer, rate, length, target, max_seconds
                 )
                 runs.append(run)
@@ -67,76 +65,11 @@ def train_student(
     }
 
 
-def _run(
-    truth, rank, seed, tokens, outputs, held, answer, rate, length, target, max_seconds
-) -> dict[str, Any]:
-    params = _start(truth, rank, seed, tokens.dtype)
-    moments = _zeros(params)
-    spread = np.linalg.norm(answer - answer.mean(axis=(0, 1)))
-    began, error, step = time.perf_counter(), np.inf, 0
-    while step < length:
-        key = jax.random.fold_in(jax.random.key(seed), step)
-        params, moments = _block(params, moments, step, tokens, outputs, truth.causal, key, rate, length)
-        step += BLOCK
-        error = float(np.linalg.norm(np.asarray(_student(params, held, truth.causal)) - answer) / spread)
-        if not np.isfinite(error) or error <= target or time.perf_counter() - began > max_seconds:
-            break
-    seconds = time.perf_counter() - began
-    error = error if np.isfinite(error) else 1e300
-    return {
-        "rate": rate,
-        "length": length,
-        "steps": step,
-        "seconds": seconds,
-        "error": error,
-        "reached": error <= target,
-    }
-
-
-def _start(truth: AttentionLayer, rank: int, seed: int, dtype: Any) -> dict[str, jax.Array]:
-    """The usual initialization: every factor normal with variance one over its inputs."""
-    m, d, o = truth.w.shape
-    rng = np.random.default_rng([seed, 0xADA])
-    shapes = {"query": (m, d, rank), "key": (m, d, rank), "value": (m, d, rank), "output": (m, rank, o)}
-    params = {name: rng.standard_normal(shape) / np.sqrt(shape[1]) for name, shape in shapes.items()}
-    params |= {"query_bias": np.zeros((m, rank)), "output_bias": np.zeros(o)}
-    return {name: jnp.asarray(value, dtype) for name, value in params.items()}
-
-
-def _zeros(params: dict[str, jax.Array]) -> tuple[Any, Any]:
-    return jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params)
-
-
-@partial(jax.jit, static_argnums=2)
-def _student(params: dict[str, jax.Array], x: jax.Array, causal: bool) -> jax.Array:
-    queries = jnp.einsum("nad,mdr->nmar", x, params["query"]) + params["query_bias"][:, None]
-    keys = jnp.einsum("nbd,mdr->nmbr", x, params["key"])
-    scores = jnp.einsum("nmar,nmbr->nmab", queries, keys) / np.sqrt(queries.shape[-1])
-    if causal:
-        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
-    values = jnp.einsum("nbd,mdr->nmbr", x, params["value"])
-    mixed = jnp.einsum("nmab,nmbr->nmar", jax.nn.softmax(scores), values)
-    return jnp.einsum("nmar,mro->nao", mixed, params["output"]) + params["output_bias"]
-
-
-@partial(jax.jit, static_argnums=5)
-def _block(params, moments, first, x, y, causal, key, rate, length):
-    """BLOCK steps of Adam (0.9, 0.999, 1e-8) on random batches."""
-
-    def loss(params, rows):
-        return jnp.mean((_student(params, x[rows], causal) - y[rows]) ** 2)
-
-    def step(carry, number):
-        params, (mean, square) = carry
-        rows = jax.random.randint(jax.random.fold_in(key, number), (BATCH,), 0, len(x))
-        gradient = jax.grad(loss)(params, rows)
-        t = first + number + 1
-        mean = jax.tree.map(lambda a, g: 0.9 * a + 0.1 * g, mean, gradient)
-        square = jax.tree.map(lambda a, g: 0.999 * a + 0.001 * g * g, square, gradient)
-        size = rate * 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(1.0, t / length)))
-        size = size * jnp.sqrt(1 - 0.999**t) / (1 - 0.9**t)
-        params = jax.tree.map(lambda p, a, b: p - size * a / (jnp.sqrt(b) + 1e-8), params, mean, square)
-        return (params, (mean, square)), None
-
-    (params, moments), _ = jax.lax.scan(step, (params, moments), jnp.arange(BLOCK))
-    return params, moments
+def _compilation(truth, rank, seed, tokens, outputs, held) -> float:
+    """Seconds of the first block and the first look at the error, which compile both; the result is thrown away."""
+    began = time.perf_counter()
+    params = start(truth, rank, seed, tokens.dtype)
+    key = jax.random.key(seed)
+    params, _ = block(params, zeros(params), 0, tokens, outputs, truth.causal, key, RATES[0], LENGTHS[0])
+    jax.block_until_ready(student(params, held, truth.causal))
+    return time.perf_counter() - began
