@@ -27,7 +27,17 @@ from attnlearn._certificate import jsonable
 from attnlearn._serialize import provenance
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("honesty", "refine", "recover", "extract", "training", "sculpt")
+SUITES = (
+    "honesty",
+    "refine",
+    "recover",
+    "extract",
+    "training",
+    "sculpt",
+    "compress",
+    "conditions",
+    "hardness",
+)
 
 
 def main(argv: list[str] | None = None) -> int:

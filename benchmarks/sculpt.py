@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from attnlearn import AttentionLayer, data, distance, recover
-from attnlearn._forward import Parameters
 from attnlearn.recovery.sculpt import SculptConfig
-from attnlearn.solve._chunks import whitening
+from attnlearn.reproduce._learning import hull_error
 from attnlearn.solve._refine import RefineConfig, refine
 
 # tokens, d, k, m, scale, budget of examples, seeds wanted
@@ -93,22 +92,6 @@ def _recover(model: Any, layer: AttentionLayer, case: dict[str, Any], refined: b
         if not refined:
             figures["hull_error"] = hull_error(solution.layer, layer, model.sample(20_000, seed=case["seed"]))
     return figures
-
-
-def hull_error(found: AttentionLayer, truth: AttentionLayer, x: np.ndarray) -> float:
-    """Distance of the worst true head from the affine hull of the found ones, over its norm, on white tokens."""
-    white = whitening(x, None)
-    near, true = (_heads(white.enter(layer.parameters)) for layer in (found, truth))
-    base = near[0]
-    basis = np.linalg.qr((near[1:] - base).T)[0] if len(near) > 1 else np.zeros((len(base), 0))
-    rest = true - base
-    rest = rest - (rest @ basis) @ basis.T
-    return float(np.max(np.linalg.norm(rest, axis=1) / np.linalg.norm(true, axis=1)))
-
-
-def _heads(parameters: Parameters) -> np.ndarray:
-    stacked = np.concatenate([parameters.theta, parameters.query_bias[:, None, :]], axis=1)
-    return stacked.reshape(len(stacked), -1)
 
 
 def _random_starts(model: Any, layer: AttentionLayer, case: dict[str, Any], seconds: float) -> dict[str, Any]:

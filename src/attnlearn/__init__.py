@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
     from attnlearn.convert._safetensors import load as load
+    from attnlearn.diagnosis import Conditions as Conditions
+    from attnlearn.diagnosis import conditions as conditions
     from attnlearn.recovery import recover as recover
 
 _EXPORTS = {
@@ -43,6 +45,7 @@ _EXPORTS = {
     "Certificate": "attnlearn._certificate",
     "Check": "attnlearn._certificate",
     "Claim": "attnlearn._certificate",
+    "Conditions": "attnlearn.diagnosis",
     "Distance": "attnlearn._distance",
     "MultiHeadAttentionClassifier": "attnlearn.compat",
     "NotEstablished": "attnlearn._errors",
@@ -52,6 +55,7 @@ _EXPORTS = {
     "Solution": "attnlearn._result",
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
+    "conditions": "attnlearn.diagnosis",
     "distance": "attnlearn._distance",
     "extract": "attnlearn.extraction",
     "load": "attnlearn.convert._safetensors",

@@ -7,16 +7,19 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console, Json, Seed
+from attnlearn.cli._console import Console, Json, Quiet, Seed
 
 
 def reproduce(
-    claim: Literal["optimization"],
+    claim: Literal["optimization", "learning", "hardness"],
     /,
     *,
     plot: Path | None = None,
     short: Annotated[bool, Parameter(negative="")] = False,
+    long: Annotated[bool, Parameter(negative="")] = False,
+    checkpoint: Path | None = None,
     seed: Seed = 0,
+    quiet: Quiet = False,
     json: Json = None,
 ) -> None:
     """Measure what a paper claims and show the numbers.
@@ -24,22 +27,43 @@ def reproduce(
     Parameters
     ----------
     claim
-        optimization: heads, examples, initializations, attention and bounds of gradient descent.
+        optimization: heads, examples, initializations, attention and bounds of gradient descent. learning: crude sum,
+        widths, hull and recovery error of sculpting against d, k and m. hardness: success of every learner on generic
+        and on hard layers, and the statistical-query bound.
     plot
         Write the figures to this file (.png, .pdf or .svg).
     short
         Smaller problems, for a first look.
+    long
+        More and larger problems (learning and hardness only): hours.
+    checkpoint
+        Folder that keeps finished cases, from which an interrupted run goes on (learning and hardness only).
     """
-    from attnlearn._certificate import jsonable
-    from attnlearn.reproduce import optimization, plot_optimization
+    import sys
 
-    figures = optimization(seed=seed, quick=short)
-    console = Console(json)
+    from attnlearn import reproduce as figures_of
+    from attnlearn._certificate import jsonable
+    from attnlearn._errors import require
+
+    require(not (short and long), "long", "cannot go with --short", long)
+    if claim == "optimization":
+        require(not long, "long", "goes with learning and hardness", long)
+        require(checkpoint is None, "checkpoint", "goes with learning and hardness", checkpoint)
+        figures = figures_of.optimization(seed=seed, quick=short)
+    else:
+        show = None if quiet else lambda line: print(line, file=sys.stderr, flush=True)
+        measure = figures_of.learning if claim == "learning" else figures_of.hardness
+        figures = measure(seed=seed, quick=short, long=long, checkpoint=checkpoint, show=show)
+    console = Console(json, quiet)
     for name, part in figures.items():
-        if isinstance(part, dict):
-            console.text(f"{name}: {part.get('text', '')}")
+        console.text(f"{name}: {figures_of.describe(name, part)}")
     if plot is not None:
-        plot_optimization(figures, plot)
+        draw = {
+            "optimization": figures_of.plot_optimization,
+            "learning": figures_of.plot_learning,
+            "hardness": figures_of.plot_hardness,
+        }[claim]
+        draw(figures, plot)
         console.text(f"wrote {plot}")
     console.json(
         {"schema": "attnlearn/reproduce", "version": 1, "claim": claim, "figures": jsonable(figures)}

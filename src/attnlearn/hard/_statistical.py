@@ -114,7 +114,8 @@ def group_size(tolerance: float) -> int:
     [1, 3, 13]
     """
     size, correlation = 1, VISIBLE
-    while (following := correlation * size / (size + 1)) >= MARGIN * tolerance:
+    # The majority of three is (a + b + c - abc)/2, whose correlations are exactly 1/2: no margin is needed.
+    while (following := correlation * size / (size + 1)) > (MARGIN if size > 1 else 1.0) * tolerance:
         size, correlation = size + 2, following
     return size
 

@@ -1,5 +1,17 @@
 """The papers' claims as figures with numbers beside them."""
 
+from attnlearn.reproduce._hardness import hardness
+from attnlearn.reproduce._learning import learning
 from attnlearn.reproduce._optimization import optimization, plot_optimization
+from attnlearn.reproduce._plots import plot_hardness, plot_learning
+from attnlearn.reproduce._texts import describe
 
-__all__ = ["optimization", "plot_optimization"]
+__all__ = [
+    "describe",
+    "hardness",
+    "learning",
+    "optimization",
+    "plot_hardness",
+    "plot_learning",
+    "plot_optimization",
+]

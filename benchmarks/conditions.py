@@ -1,0 +1,136 @@
+"""Does the advice of `conditions` come true? Sixty layers, each with a number of examples on offer.
+
+For every layer the advice is asked for first, with the weights and the tokens on offer; then the spectral route runs on
+those examples and `extract` on the layer itself. A route *works* when it ends in a certificate. Sensitivity is the share
+of working runs that the advice had called feasible, specificity the share of failed ones it had not. On some layers the
+smallest number of examples that works is searched on a grid of factor sqrt(2), and compared with the number predicted.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from attnlearn import AttentionLayer, conditions, data, extract, hard, recover
+
+GRID = tuple(round(100 * 2 ** (step / 2)) for step in range(16))
+
+
+def cases(tier: str) -> list[dict[str, Any]]:
+    """Generic, biased, low-rank, weak, strong, near-degenerate and hard layers, with few or many examples."""
+    found = population()
+    return found[::9] if tier == "quick" else found
+
+
+def population() -> list[dict[str, Any]]:
+    base = {"kind": "generic", "dim": 8, "heads": 3, "k": 4, "tokens": "Gaussian", "scale": 2.0, "seed": 0}
+    plenty, scarce = {"offered": 8000}, {"offered": 141}
+    rows = [base | {"dim": d, "heads": m} | plenty for d in (8, 12) for m in (2, 3, 4)]
+    rows += [base | {"heads": m, "k": 6, "tokens": "Boolean"} | plenty for m in (2, 3)]
+    rows += [base | {"heads": m, "seed": seed, "offered": n} for m in (2, 3) for seed in (1, 2) for n in (100, 200, 400, 1600)]  # fmt: skip
+    rows += [base | {"dim": 12, "heads": 4, "seed": 1, "offered": n} for n in (141, 283, 800)]
+    rows += [base | {"kind": "bias", "seed": seed} | n for seed in (1, 2) for n in (plenty, scarce)]
+    rows += [base | {"kind": "low-rank", "dim": 12, "rank": 3, "seed": seed} | plenty for seed in (1, 2)]
+    rows += [base | {"scale": scale, "seed": 1} | plenty for scale in (0.02, 0.03, 0.1, 0.3, 5.0, 12.0, 40.0)]
+    rows += [
+        base | {"kind": kind, "distance": distance} | plenty
+        for kind in hard.DEGENERACIES
+        for distance in (0.3, 0.1, 0.01)
+    ]
+    pairs = base | {"k": 2, "tokens": "Boolean"} | plenty
+    rows += [pairs | {"kind": "parity", "heads": m} for m in (2, 4)]
+    rows += [pairs | {"kind": "rounding", "heads": m} for m in (2, 4)]
+    rows += [pairs | {"k": 4, "kind": "parity", "heads": 4}]
+    return [row | {"search": row["offered"] == 1600 or bool(row.get("distance") == 0.3)} for row in rows]
+
+
+def make(case: dict[str, Any]) -> AttentionLayer:
+    kind, dim, heads, seed = case["kind"], case["dim"], case["heads"], case["seed"]
+    if kind == "parity":
+        return hard.parity(dim, heads, seed=seed)
+    if kind == "rounding":
+        return hard.rounding(dim, heads, seed=seed)
+    if kind in hard.DEGENERACIES:
+        return hard.near_degenerate(kind, dim, heads, case["distance"], seed=seed)
+    return AttentionLayer.random(
+        heads, dim, rank=case.get("rank"), scale=case["scale"], bias=kind == "bias", seed=seed
+    )
+
+
+def run(case: dict[str, Any]) -> dict[str, Any]:
+    layer = make(case)
+    source = getattr(data, case["tokens"])(case["k"], case["dim"])
+    x = source.sample(case["offered"], seed=case["seed"] + 100)
+    began = time.perf_counter()
+    advice = conditions(layer, x, seed=case["seed"]).advice
+    seconds = time.perf_counter() - began
+    options: dict[str, Any] = {"seed": case["seed"], "progress": False, "raise_on_failure": False}
+    learned, asked = recover(x, layer(x), **options), extract(layer, layer.dim, **options)
+    result: dict[str, Any] = {
+        "seconds": seconds,
+        "advised": advice.route,
+        "spectral": _compared(advice.of("spectral"), learned),
+        "queries": _compared(advice.of("queries"), asked) | {"used": asked.stats.get("sequences")},
+    }
+    if case["search"]:
+        result["smallest"] = smallest(layer, source, case["seed"], advice.of("spectral").needed)
+    return result
+
+
+def _compared(verdict: Any, solution: Any) -> dict[str, Any]:
+    return {
+        "feasible": verdict.feasible,
+        "needed": verdict.needed,
+        "reason": verdict.reason,
+        "works": solution.certified,
+        "outcome": solution.outcome.name,
+    }
+
+
+def smallest(layer: AttentionLayer, source: Any, seed: int, predicted: float | None) -> int | None:
+    """The first size of the grid from which on two sizes in a row are certified; None when there is none."""
+    last = None
+    for num in (num for num in GRID if num >= (predicted or 0) / 8):
+        x = source.sample(num, seed=seed + 200)
+        works = recover(x, layer(x), seed=seed, progress=False, raise_on_failure=False).certified
+        if works and last is not None:
+            return last
+        last = num if works else None
+    return last
+
+
+def summary(lines: list[dict[str, Any]]) -> str:
+    """Confusion matrices, sensitivity and specificity, and predicted over smallest number of examples."""
+    text = []
+    for route in ("spectral", "queries"):
+        pairs = [(bool(line["result"][route]["feasible"]), line["result"][route]["works"]) for line in lines]
+        table = {key: sum(pair == key for pair in pairs) for key in [(a, b) for a in (True, False) for b in (True, False)]}  # fmt: skip
+        yes, no = table[True, True], table[False, False]
+        works, fails = yes + table[False, True], no + table[True, False]
+        text += [
+            f"{route}: {len(pairs)} layers, {fails} fail",
+            f"               works  fails\n  advised yes  {yes:>5}  {table[True, False]:>5}",
+            f"  advised no   {table[False, True]:>5}  {no:>5}",
+            f"  sensitivity {_share(yes, works)}, specificity {_share(no, fails)}",
+        ]
+    ratios = [
+        line["result"]["spectral"]["needed"] / line["result"]["smallest"]
+        for line in lines
+        if line["result"].get("smallest") and np.isfinite(line["result"]["spectral"]["needed"] or np.inf)
+    ]
+    if ratios:
+        within = sum(1 / 3 <= ratio <= 3 for ratio in ratios)
+        text.append(f"predicted over smallest examples: {min(ratios):.2f} to {max(ratios):.2f}, {within}/{len(ratios)} within 3x")  # fmt: skip
+    used = [line["result"]["queries"] for line in lines if line["result"]["queries"]["works"]]
+    if used:
+        ratios = [entry["needed"] / entry["used"] for entry in used]
+        text.append(
+            f"predicted over used queries: {min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} layers"
+        )
+    return "\n".join(text)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part}/{whole} = {part / whole:.0%}" if whole else "no case"

@@ -1,0 +1,87 @@
+"""Plain words: which route, how many examples or queries, and why not if not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RouteAdvice:
+    """One route: whether it should end in a certificate, what it takes, and why not.
+
+    `needed` counts sequences (examples, or queries); None when unknown, infinite when no number suffices.
+
+    >>> RouteAdvice("spectral", True, 1200, 10**6, "").feasible
+    True
+    """
+
+    route: str
+    feasible: bool | None
+    needed: float | None
+    memory: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        unit = "queries" if self.route == "queries" else "examples"
+        amount = (
+            "" if self.needed is None or math.isinf(self.needed) else f" about {spoken(self.needed)} {unit}"
+        )
+        size = "" if self.memory is None else f", {self.memory / 2**20:.0f} MB"
+        if self.feasible:
+            return f"{self.route}: yes,{amount}{size}" + (f" ({self.reason})" if self.reason else "")
+        verdict = "cannot be said" if self.feasible is None else "no"
+        wanted = f" It would take{amount}." if amount and self.feasible is False else ""
+        return f"{self.route}: {verdict}. {self.reason}.{wanted}"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The route to take (None when none should work), every route's verdict, and a sentence.
+
+    >>> print(Advice.choose([RouteAdvice("spectral", False, None, None, "two heads are equal")]).text)
+    No route should recover this layer. spectral: two heads are equal.
+    """
+
+    route: str | None
+    routes: tuple[RouteAdvice, ...]
+    text: str
+
+    @classmethod
+    def choose(cls, routes: list[RouteAdvice]) -> Advice:
+        """The first feasible route in the order given, in words."""
+        best = next((route for route in routes if route.feasible), None)
+        reasons = "; ".join(f"{route.route}: {route.reason}" for route in routes if route.feasible is False)
+        if best is None:
+            open_ones = [route.route for route in routes if route.feasible is None]
+            lead = "No route should recover this layer" if not open_ones else "No route is known to work"
+            return cls(None, tuple(routes), f"{lead}. {reasons}.")
+        unit = "queries of your choice" if best.route == "queries" else "examples"
+        call = {
+            "spectral": "recover(x, y)",
+            "sculpt": 'recover(x, y, method="sculpt")',
+            "queries": "extract(oracle, dim)",
+        }[best.route]
+        text = f"Use {call}: about {spoken(best.needed or 0)} {unit} should do."
+        return cls(best.route, tuple(routes), text + (f" Not {reasons}." if reasons else ""))
+
+    def of(self, route: str) -> RouteAdvice:
+        """The verdict on one route."""
+        return next(entry for entry in self.routes if entry.route == route)
+
+    def to_json(self) -> dict[str, Any]:
+        """The advice as JSON."""
+        return {"route": self.route, "text": self.text, "routes": [asdict(entry) for entry in self.routes]}
+
+
+def spoken(number: float) -> str:
+    """A count as a person says it.
+
+    >>> [spoken(n) for n in (187, 12345, 4.2e6)]
+    ['190', '12,000', '4,200,000']
+    """
+    if math.isinf(number):
+        return "infinitely many"
+    digits = max(0, math.floor(math.log10(max(number, 1))) - 1)
+    return f"{int(round(number / 10**digits) * 10**digits):,}"

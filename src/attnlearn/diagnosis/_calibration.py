@@ -1,0 +1,44 @@
+"""Constants of the diagnosis, with the derivation or the measurement that set them."""
+
+from __future__ import annotations
+
+# --- what is looked at -----------------------------------------------------------------------------------
+TOKENS = 8
+"""Tokens a sequence when only a layer is given."""
+SEQUENCES = 4_096
+"""Sequences on which a layer is measured."""
+MOST_SEQUENCES = 20_000
+"""Sequences of given data that are looked at; floors are extrapolated from them."""
+PATTERN_SEQUENCES = 1_024
+"""Sequences on which attention patterns are averaged: means over 1,024 sequences are right to a few per cent."""
+IDENTIFY_SEQUENCES = 1_000
+"""Sequences for the certificate of the true layer itself: enough for the Jacobian (512) and for C1 at 98 %."""
+
+# --- what the theory wants -------------------------------------------------------------------------------
+# [CL] asks for effective ranks "large", incoherence "small", norms "not tiny", without numbers for finite sizes. The
+# numbers below mark where the learners of this package begin to care; the advice rests on computed needs, not on them.
+INCOHERENCE = 0.9
+"""Cosine of two heads: two heads at relative distance t have 1/sqrt(1 + t^2), 0.9 is t = 0.48."""
+BALANCE = 10.0
+"""Ratio of norms between heads: the examples needed grow with its square."""
+SCORES_LEAST = 0.05
+"""Standard deviation of the weakest head's scores. Refine works in float32 products: of random layers (d = 8, k = 4,
+m = 3) those with 0.026 ended BELOW_NOISE_FLOOR, those with 0.087 were certified."""
+INDEPENDENCE = 0.05
+"""Smallest singular value of the heads' unit vectors (Theta_i, c_i), and of the W_i; 1 when they are orthogonal."""
+CANCELLATION = 0.01
+"""sigma_min(S) / max ‖W_i‖: random square S of dimension d have about 1/(2 d)."""
+ONE_HOT = 0.99
+"""Weight of the first key above which a row counts as saturated."""
+SATURATED = 0.9
+"""Share of saturated rows above which hardly any row shows a score."""
+
+# --- what the routes need --------------------------------------------------------------------------------
+LARGEST_NEED = 1_000_000
+"""More examples than this are called out of reach when only a layer is given."""
+CERTIFIED_LEAST = 200
+"""Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
+SCULPT_SEQUENCES = 16_384
+"""Sequences in which agreeing rows are counted."""
+SCULPT_HEADS = 3
+"""Heads up to which sculpting was seen to end; the yield falls by two orders of magnitude with each."""

@@ -1,0 +1,149 @@
+"""`conditions`: every non-degeneracy condition that the learners use, measured, and what follows from it.
+
+With a layer everything is computed from its weights on the tokens given (or on Gaussian ones). With data alone the
+report holds what data can show (tokens, gap, visible heads, examples) and marks the rest "needs the layer".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlearn._certificate import Certificate, Check, jsonable
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer
+from attnlearn._precision import to_numpy
+from attnlearn.data import Gaussian, as_examples
+from attnlearn.diagnosis import _attention, _identifiability, _weights
+from attnlearn.diagnosis import _calibration as calibration
+from attnlearn.diagnosis._advice import Advice
+from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
+from attnlearn.diagnosis._judge import Facts, judge_data, judge_layer
+from attnlearn.recovery.spectral._calibration import VISIBLE_AT
+from attnlearn.solve._chunks import whitening
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Measured conditions (`checks`), further numbers (`figures`) and `advice` in plain words.
+
+    >>> found = conditions(AttentionLayer.random(num_heads=2, dim=6, seed=0))
+    >>> found.advice.route, found.check("tokens.keys").status.value
+    ('spectral', 'holds')
+    """
+
+    checks: tuple[Check, ...]
+    figures: dict[str, Any]
+    advice: Advice
+
+    def check(self, code: str) -> Check:
+        """The condition with this code."""
+        return next(check for check in self.checks if check.code == code)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {
+            "schema": "attnlearn/conditions",
+            "version": 1,
+            "checks": [check.to_json() for check in self.checks],
+            "figures": jsonable(self.figures),
+            "advice": jsonable(self.advice.to_json()),
+        }
+
+    def frame(self):
+        """The conditions as a pandas data frame (needs the extra `report`)."""
+        return Certificate((), self.checks).frame()
+
+    def __str__(self) -> str:
+        lines = [str(Certificate((), self.checks))]
+        lines += [f"  {route}" for route in self.advice.routes]
+        return "\n".join([*lines, self.advice.text])
+
+
+def conditions(layer_or_x: Any, y: Any = None, *, seed: int = 0) -> Conditions:
+    """Measure whether a layer can be learned, by which route, and from how much.
+
+    `conditions(layer)` takes Gaussian tokens, `conditions(layer, x)` the tokens x (n, k, d). `conditions(x, y)` and
+    `conditions(recorded)` see data only: what needs the weights is marked so.
+
+    >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
+    >>> x = Gaussian(tokens=4, dim=6).sample(3000)
+    >>> conditions(x, truth(x)).check("theta.incoherence").status.value
+    'not run'
+    """
+    if isinstance(layer_or_x, AttentionLayer):
+        return _of_layer(layer_or_x, y, seed)
+    return _of_data(layer_or_x, y, seed)
+
+
+def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
+    if tokens is None:
+        x = Gaussian(calibration.TOKENS, layer.dim, dtype=layer.dtype).sample(
+            calibration.SEQUENCES, seed=seed
+        )
+    else:
+        x = to_numpy(tokens, "y").astype(layer.dtype, copy=False)
+        good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
+        require(good, "y", f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 beside a layer", x)
+    given = None if tokens is None else len(x)
+    x = x[: calibration.MOST_SEQUENCES]
+    y = layer(x)
+    gap = layer_gap(layer, x, y, seed)
+    white = whitening(x, None)
+    facts = Facts.of_layer(layer, x, y, gap, white, given, seed)
+    checks = [
+        *_identifiability.token_checks(x.shape[1], white.basis.shape[1], layer.dim),
+        *_weights.weight_checks(layer),
+        *_attention.attention_checks(layer, x),
+        _attention.nonlinear_check(gap.share, layer.dtype),
+        *_identifiability.parameter_checks(facts.certificate),
+        *_gap_checks(gap, layer.num_heads, x.shape[1], layer.out_dim),
+    ]
+    return Conditions(tuple(checks), _figures(gap, x, layer.num_heads), judge_layer(facts, checks))
+
+
+def _of_data(x: Any, y: Any, seed: int) -> Conditions:
+    examples = as_examples(x, y)
+    chosen = np.arange(min(examples.num, calibration.MOST_SEQUENCES))
+    x, y, mask = examples.take(chosen)
+    gap, evidence, state = data_gap(x, y, mask, seed)
+    rank = int(evidence.get("support_rank", 0))
+    keys = x.shape[1] if mask is None else int(mask.sum(axis=1).max())
+    checks = [
+        *_identifiability.token_checks(keys, rank, examples.dim),
+        *_weights.unseen_checks(_weights.TEXTS | _attention.TEXTS),
+        _attention.nonlinear_check(gap.share, examples.dtype),
+        *_weights.unseen_checks(_identifiability.UNSEEN),
+        *_gap_checks(gap, gap.heads, examples.tokens, examples.out_dim),
+    ]
+    figures = _figures(gap, x, gap.heads) | {"causal": bool(state.causal), "examples": examples.num}
+    return Conditions(tuple(checks), figures, judge_data(gap, examples, keys))
+
+
+def _gap_checks(gap: Gap, heads: int, tokens: int, out_dim: int) -> list[Check]:
+    return [
+        Check.compare(
+            "gap.ratio",
+            gap.ratio,
+            VISIBLE_AT,
+            unit="floors",
+            text=f"weakest of {heads} heads over the noise floor at {gap.fitted} examples",
+            at_most=False,
+        ),
+        Check.compare(
+            "sculpt.capacity", heads * (tokens - 1), out_dim, text="m (k - 1), which must not exceed d_out"
+        ),
+    ]
+
+
+def _figures(gap: Gap, x: np.ndarray, heads: int) -> dict[str, Any]:
+    return {
+        "heads": heads,
+        "tokens": x.shape[1],
+        "dim": x.shape[2],
+        "singular_values": gap.values[: max(heads + 4, 1)].tolist(),
+        "floor": gap.floor,
+        "fitted": gap.fitted,
+    }

@@ -1,0 +1,146 @@
+"""From measured conditions to a verdict on each route."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlearn._canonical import Support
+from attnlearn._certificate import Certificate, Check, Status
+from attnlearn._layer import AttentionLayer
+from attnlearn._result import Outcome
+from attnlearn.data import Examples
+from attnlearn.diagnosis import _calibration as calibration
+from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
+from attnlearn.diagnosis._gap import Gap
+from attnlearn.diagnosis._identifiability import identify
+from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
+from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
+from attnlearn.recovery._conclude import unknowns
+from attnlearn.solve._chunks import Whitening
+
+SAID = {
+    "C2.keys": "with two keys a head equals its negative plus a constant one: only the function can be learned",
+    "C2.apart": "two heads are too close to be told apart",
+    "C2.visible": "a head adds less to the outputs than rounding",
+    "C3.tokens": "the tokens vary in too few directions",
+    "C3.equations": "there are fewer equations than unknowns",
+    "C3.bound": "the outputs do not determine the weights (the Jacobian is singular to rounding)",
+    "attention.scores": "a head's scores vary so little that its attention drowns in rounding",
+    "sculpt.capacity": "m (k - 1) exceeds d_out: no row can prove that all heads agree",
+    "sum.cancellation": "the projections cancel in the sum",
+    "attention.saturation": "attention is one-hot on these tokens",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the verdicts on a layer rest on."""
+
+    layer: AttentionLayer
+    x: np.ndarray
+    gap: Gap
+    certificate: Certificate
+    queried: Certificate
+    given: int | None
+
+    @classmethod
+    def of_layer(
+        cls,
+        layer: AttentionLayer,
+        x: np.ndarray,
+        y: np.ndarray,
+        gap: Gap,
+        white: Whitening,
+        given: int | None,
+        seed: int,
+    ) -> Facts:
+        """Identifiability on the given tokens, and on tokens that a querying learner would choose."""
+        few = slice(calibration.IDENTIFY_SEQUENCES)
+        support = None if white.basis.shape[1] == layer.dim else Support(white.mean, white.basis)
+        chosen = chosen_tokens(layer, x.shape[1], seed)
+        return cls(
+            layer,
+            x,
+            gap,
+            identify(layer, x[few], y[few], support),
+            identify(layer, chosen, layer(chosen), None),
+            given,
+        )
+
+
+def chosen_tokens(layer: AttentionLayer, tokens: int, seed: int) -> np.ndarray:
+    """Gaussian sequences at the scale where the scores are neither flat nor saturated, of three tokens at least."""
+    shape = (calibration.IDENTIFY_SEQUENCES, max(tokens, CERTIFY_TOKENS), layer.dim)
+    x = np.random.default_rng([seed, 0xC0D]).standard_normal(shape).astype(layer.dtype)
+    typical = float(np.median(np.linalg.norm(layer.theta.astype(float), axis=(1, 2))))
+    return x * np.asarray(math.sqrt(LOGIT_STD / max(typical, np.finfo(np.float32).tiny)), layer.dtype)
+
+
+def judge_layer(facts: Facts, checks: list[Check]) -> Advice:
+    """Every route's verdict on a layer."""
+    return Advice.choose([_spectral(facts, checks), _queries(facts), _sculpt(facts, checks)])
+
+
+def _failing(checks: list[Check] | tuple[Check, ...], codes: tuple[str, ...]) -> str:
+    """The first condition of `codes` that fails, in words."""
+    failed = {check.code for check in checks if check.status is Status.FAILS}
+    return next((SAID[code] for code in codes if code in failed), "")
+
+
+def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
+    layer, gap = facts.layer, facts.gap
+    k = facts.x.shape[1]
+    needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim)
+    reason = "" if gap.stopped is None else Outcome[gap.stopped].remedy
+    reason = reason or _failing(facts.certificate.checks, ("C2.keys", "C2.apart", "C2.visible", "C3.bound"))
+    reason = reason or _failing(checks, ("attention.scores",))
+    limit = calibration.LARGEST_NEED if facts.given is None else facts.given
+    if not reason and needed > limit:
+        reason = f"the weakest head stands {gap.ratio:.2g} floors high at {spoken(gap.fitted)} examples"
+    return RouteAdvice("spectral", not reason, needed, memory("spectral", needed, k, layer.dim, layer.out_dim) if math.isfinite(needed) else None, reason)  # fmt: skip
+
+
+def _queries(facts: Facts) -> RouteAdvice:
+    layer = facts.layer
+    singular = np.linalg.svd(layer.theta.astype(float), compute_uv=False)
+    rank = int((singular > 1e-9 * singular[:, :1]).sum(axis=1).max())
+    needed = query_count(layer.num_heads, layer.dim, layer.out_dim, rank)
+    reason = _failing(facts.queried.checks, ("C2.apart", "C2.visible", "C3.bound"))
+    return RouteAdvice("queries", not reason, needed, memory("queries", needed, 3, layer.dim, layer.out_dim), reason)  # fmt: skip
+
+
+def _sculpt(facts: Facts, checks: list[Check]) -> RouteAdvice:
+    layer, k = facts.layer, facts.x.shape[1]
+    reason = _failing(facts.certificate.checks, ("C2.keys", "C2.apart", "C2.visible", "C3.bound"))
+    reason = reason or _failing(checks, ("sculpt.capacity", "sum.cancellation", "attention.saturation"))
+    if not reason and layer.num_heads > calibration.SCULPT_HEADS:
+        reason = f"more than {calibration.SCULPT_HEADS} heads agree too rarely"
+    if reason:
+        return RouteAdvice("sculpt", False, None, None, reason)
+    needed = sculpt_examples(layer, facts.x)
+    limit = calibration.LARGEST_NEED * 10 if facts.given is None else facts.given
+    if needed > limit:
+        reason = "rows in which all heads agree are too rare"
+    size = memory("sculpt", needed, k, layer.dim, layer.out_dim)
+    return RouteAdvice("sculpt", not reason, needed, size, reason)
+
+
+def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
+    """What data alone can say about the routes."""
+    o, d, k = examples.out_dim, examples.dim, examples.tokens
+    heads = max(gap.heads, 1)
+    needed = spectral_examples(gap, heads * (d * d + d + d * o) + o, k * o)
+    reason = "" if gap.stopped is None or gap.stopped == "TOO_FEW_EXAMPLES" else Outcome[gap.stopped].remedy
+    reason = reason or (SAID["C2.keys"] if keys < 3 else "")
+    if not reason and (gap.stopped or needed > examples.num):
+        reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
+    size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
+    spectral = RouteAdvice("spectral", not reason, needed, size, reason)
+    asked = query_count(heads, d, o, d)
+    queries = RouteAdvice("queries", None, asked, memory("queries", asked, 3, d, o), "it takes an oracle, and needs the layer to be judged")  # fmt: skip
+    carved = SAID["sculpt.capacity"] if heads * (k - 1) > o else ""
+    sculpt = RouteAdvice("sculpt", False if carved else None, None, None, carved or "how often heads agree needs the layer")  # fmt: skip
+    return Advice.choose([spectral, queries, sculpt])

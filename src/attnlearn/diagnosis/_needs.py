@@ -1,0 +1,101 @@
+"""What each route should need: examples or queries, and memory.
+
+spectral   the weakest head must stand VISIBLE_AT floors high, the floor falls like 1/sqrt(examples); refine needs a few
+           equations per unknown; the certify side needs its examples.
+sculpt     SLABS_PER_UNKNOWN agreeing rows per entry of [Theta; c]; how many rows agree is counted on the true layer.
+queries    the phases' own counts: single tokens, base points, (m + 3) d displacements, d^2/4 (or (r + 2) d/2) references,
+           random sequences for the last fit, and those of the certificate.
+
+Cost: the count of agreeing rows is one pass over a few thousand sequences.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlearn._layer import AttentionLayer
+from attnlearn.data import Chunk
+from attnlearn.diagnosis import _calibration as calibration
+from attnlearn.diagnosis._gap import Gap
+from attnlearn.extraction import _calibration as extraction
+from attnlearn.recovery._calibration import EQUATIONS_NEEDED, FIT_SHARE
+from attnlearn.recovery.sculpt import SculptConfig
+from attnlearn.recovery.sculpt._certify_rows import slabs_of
+from attnlearn.recovery.sculpt._rows import as_batch, scan
+from attnlearn.recovery.sculpt._rows import with_one as with_one
+from attnlearn.recovery.sculpt._state import State as SculptState
+from attnlearn.recovery.spectral._calibration import VISIBLE_AT
+from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
+from attnlearn.solve._chunks import whitening
+
+
+def spectral_examples(gap: Gap, unknowns: int, scalars: int) -> float:
+    """Examples at which the spectral route should succeed; infinite when no head is visible at any number.
+
+    `scalars` is the number of outputs of one sequence.
+    """
+    if gap.ratio <= 0:
+        return float("inf")
+    visible = gap.fitted * (VISIBLE_AT / gap.ratio) ** 2
+    equations = EQUATIONS_NEEDED * unknowns / scalars
+    return float(np.ceil(max(whole(visible), whole(equations), calibration.CERTIFIED_LEAST)))
+
+
+def whole(fitted: float) -> float:
+    """Examples whose fit side has `fitted` of them."""
+    return min(fitted / FIT_SHARE, fitted + CERTIFY_MOST + SELECT_MOST)
+
+
+def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:
+    """Distinct slabs per sequence that sculpting would certify in its first round, with the true sum of projections."""
+    config = SculptConfig()
+    x = x[: calibration.SCULPT_SEQUENCES]
+    white = whitening(x, None)
+    inside = white.enter(layer.parameters)
+    total = np.concatenate([inside.w.sum(axis=0), inside.output_bias[None]])
+    state = SculptState(sum=total, sum_spread=np.zeros_like(total), sum_scale=0.0, causal=layer.causal)
+    batch = as_batch(Chunk(x, layer(x), None), white, layer.causal)
+    seen = scan(total, batch)
+    least = np.minimum(seen.weight, 1 - seen.weight)
+    rows = batch.rows(*np.nonzero((seen.pair <= config.tolerance) & (least >= config.window * seen.pair)))
+    if len(rows.query) == 0:
+        return 0.0
+    return len(slabs_of(state, rows, config.tolerance, config).offsets) / len(x)
+
+
+def sculpt_examples(layer: AttentionLayer, x: np.ndarray) -> float:
+    """Examples that give the slabs of a first body; infinite when no row agrees."""
+    config = SculptConfig()
+    rate = agreeing_rows(layer, x)
+    slabs = config.slabs_per_unknown * layer.dim * (layer.dim + 1)
+    return float(np.ceil(slabs / rate)) + config.held_examples if rate > 0 else float("inf")
+
+
+def query_count(num_heads: int, dim: int, out_dim: int, rank: int) -> int:
+    """Sequences that `extract` should ask for in all."""
+    single = dim + 1 + extraction.SURPLUS_TOKENS
+    low, high = extraction.SCALE_GRID
+    probe = extraction.SCALE_SEQUENCES * (high - low) + extraction.COUNT_POINTS + 2 * num_heads
+    separate = 2 * dim * (num_heads + 2)
+    match = (num_heads + 3) * dim
+    complete = min((rank + 2) * dim / 2, dim**2 / 4)
+    if 2 * num_heads > extraction.TRIPLE_SHARE * out_dim:
+        complete *= 2
+    unknowns = num_heads * (2 * dim * dim + dim)
+    fit = max(extraction.FIT_RANDOM_LEAST, extraction.FIT_EQUATIONS * unknowns / (3 * out_dim))
+    return int(single + probe + separate + match + complete + fit + extraction.CERTIFY_SEQUENCES)
+
+
+def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:
+    """Bytes of the largest arrays: cached rows (spectral), kept rows (sculpt), the last fit's Jacobian (queries)."""
+    from attnlearn.recovery.sculpt._calibration import MOST_ROWS
+    from attnlearn.recovery.spectral._calibration import CACHE_BYTES
+
+    row = dim + out_dim
+    if route == "spectral":
+        return int(min(num, 1e12) * tokens * row * 8 + min(num * tokens * row * 4, CACHE_BYTES))
+    if route == "sculpt":
+        return int(
+            SculptConfig().held_examples * tokens * row * 8 + 2 * MOST_ROWS * (tokens * dim + out_dim) * 8
+        )
+    return int(num * 3 * row * 8 + 10 * extraction.SETTLE_UNKNOWNS**2 * 8)

@@ -1,0 +1,71 @@
+"""What the weights alone say: effective ranks, norms, balance, incoherence, conditioning of projections and sum.
+
+Definitions of *The mathematics of attnlearn*, section 2. Cost: a few singular value decompositions of d x d matrices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._certificate import Check, Status
+from attnlearn._layer import AttentionLayer
+from attnlearn._summary import head_similarity, summarize
+from attnlearn.diagnosis import _calibration as calibration
+from attnlearn.recovery.spectral._calibration import EFFECTIVE_RANK
+
+TEXTS = {
+    "theta.effective_rank": "least effective rank of a Theta",
+    "theta.balance": "largest over smallest norm of a Theta",
+    "theta.incoherence": "largest cosine of two Thetas",
+    "theta.independence": "smallest singular value of the unit (Theta, c)",
+    "w.effective_rank": "least effective rank of a W",
+    "w.balance": "largest over smallest norm of a W",
+    "w.independence": "smallest singular value of the unit W",
+    "sum.cancellation": "smallest singular value of the sum of W over the largest norm of a W",
+}
+NEEDS_LAYER = "needs the layer"
+
+
+def weight_checks(layer: AttentionLayer) -> list[Check]:
+    """Every condition on the weights, measured, beside what is wanted."""
+    heads = summarize(layer)
+    theta = [head.theta_norm for head in heads]
+    w = [head.w_norm for head in heads]
+    cosines = np.abs(head_similarity(layer) - np.eye(layer.num_heads))
+    stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
+    least = np.linalg.svd(layer.w.sum(axis=0).astype(float), compute_uv=False)[-1]
+    largest = np.linalg.norm(layer.w.astype(float), ord=2, axis=(1, 2)).max()
+    measured = {
+        "theta.effective_rank": (min(h.theta_effective_rank for h in heads), EFFECTIVE_RANK, False),
+        "theta.balance": (_ratio(max(theta), min(theta)), calibration.BALANCE, True),
+        "theta.incoherence": (float(cosines.max()), calibration.INCOHERENCE, True),
+        "theta.independence": (_independence(stacked), calibration.INDEPENDENCE, False),
+        "w.effective_rank": (min(h.w_effective_rank for h in heads), 1.0, False),
+        "w.balance": (_ratio(max(w), min(w)), calibration.BALANCE, True),
+        "w.independence": (_independence(layer.w), calibration.INDEPENDENCE, False),
+        "sum.cancellation": (_ratio(float(least), float(largest)), calibration.CANCELLATION, False),
+    }
+    return [
+        Check.compare(code, value, wanted, text=TEXTS[code], at_most=at_most)
+        for code, (value, wanted, at_most) in measured.items()
+    ]
+
+
+def unseen_checks(texts: dict[str, str]) -> list[Check]:
+    """The same conditions when only data are given: nobody can measure them."""
+    return [Check(code, Status.NOT_RUN, text=f"{text}: {NEEDS_LAYER}") for code, text in texts.items()]
+
+
+def _independence(matrices: Float[np.ndarray, "m d e"]) -> float:
+    flat = matrices.reshape(len(matrices), -1).astype(float)
+    norms = np.linalg.norm(flat, axis=1, keepdims=True)
+    if len(flat) > flat.shape[1] or not np.all(norms > 0):
+        return 0.0
+    return float(np.linalg.svd(flat / norms, compute_uv=False)[-1])
+
+
+def _ratio(above: float, below: float) -> float:
+    if below > 0:
+        return above / below
+    return 0.0 if above == 0 else np.inf

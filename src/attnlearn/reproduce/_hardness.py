@@ -1,0 +1,288 @@
+"""The wall: what each learner does on generic layers and on hard ones, as the number of heads grows.
+
+- `wall_claim`: success rate and cost of spectral, sculpt, queries and Adam against m, on random layers and on parities
+  and square waves of the same sizes and tokens (two ±1 tokens), at least five seeds a point with intervals.
+- `statistical_claim`: queries of the statistical-query simulator against the bound, in the number of members and in the
+  tolerance, with fitted exponents (theory: 1 and 2).
+- `elimination_claim`: what is not statistical: GF(2) without and with flipped labels, and chosen single-bit queries.
+- `dial_claim`: the way from a generic layer to a parity.
+
+Two tokens never determine parameters (theory, section 1), so success is a relative function error below SUCCESS on fresh
+examples; certificates are counted beside it, and a certificate on a layer that was not learned would be false.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attnlearn import AttentionLayer, data, hard
+from attnlearn._precision import precision
+from attnlearn.extraction import extract
+from attnlearn.recovery import recover
+from attnlearn.recovery.sculpt import SculptConfig
+from attnlearn.reproduce._cases import run_cases, share
+from attnlearn.reproduce._student import train_once
+
+SUCCESS = 0.1
+"""Relative function error that counts as learned: knowing everything but the parity leaves 0.7."""
+DIM, EXAMPLES, FRESH = 16, 20_000, 2_000
+SEEDS = 5
+LEARNERS = ("spectral", "sculpt", "queries", "Adam")
+FAMILIES: dict[str, Callable[[int, int, int], AttentionLayer]] = {
+    "generic": lambda dim, heads, seed: AttentionLayer.random(heads, dim, seed=seed),
+    "parity": lambda dim, heads, seed: hard.parity(dim, heads, seed=seed),
+    "rounding": lambda dim, heads, seed: hard.rounding(dim, heads, modulus=4, seed=seed),
+}
+
+
+def hardness(
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    long: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    show: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """All claims; `quick` takes smaller sizes, `long` more heads, both hard families and longer training.
+
+    >>> sorted(CLAIMS)
+    ['dial', 'elimination', 'statistical', 'wall']
+    """
+    options = {"seed": seed, "quick": quick, "long": long, "show": show}
+    return {
+        name: claim(checkpoint=None if checkpoint is None else os.path.join(checkpoint, name), **options)
+        for name, claim in CLAIMS.items()
+    }
+
+
+def wall_claim(
+    *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
+) -> dict[str, Any]:
+    """Success and cost of every learner by family and number of heads."""
+    heads = (2, 4) if quick else (2, 4, 6, 8) if long else (2, 4, 6)
+    families = ("generic", "parity", "rounding") if long else ("generic", "parity")
+    dim = 10 if quick else DIM
+    cases = [
+        {"family": family, "heads": m, "dim": dim, "learner": learner, "long": long, "seed": seed + number}
+        for m in heads
+        for learner in LEARNERS
+        for family in families
+        for number in range(2 if quick else SEEDS)
+    ]
+    rows = run_cases("wall", cases, _learn_case, checkpoint=checkpoint, show=show)
+    points = []
+    for family in families:
+        for learner in LEARNERS:
+            for m in heads:
+                found = [
+                    row["result"]
+                    for row in rows
+                    if (row["case"]["family"], row["case"]["learner"], row["case"]["heads"])
+                    == (family, learner, m)
+                ]
+                points.append(_point(family, learner, m, found))
+    false = sum(bool(row["result"]["certified"] and row["result"]["error"] > SUCCESS) for row in rows)
+    text = f"{len(rows)} runs, dimension {dim}, {false} certificates on layers that were not learned\n"
+    return {"points": points, "false_certificates": false, "dim": dim, "text": text + _table(points, heads)}
+
+
+def _point(family: str, learner: str, heads: int, found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "family": family,
+        "learner": learner,
+        "heads": heads,
+        **share(sum(result["error"] <= SUCCESS for result in found), len(found)),
+        "error": [result["error"] for result in found],
+        "outcomes": sorted({result["outcome"] for result in found}),
+        "certified": sum(result["certified"] for result in found),
+        "examples": float(np.median([result["examples"] for result in found])),
+        "seconds": float(np.median([result["seconds"] for result in found])),
+    }
+
+
+def _table(points: list[dict[str, Any]], heads: tuple[int, ...]) -> str:
+    """Successes of each learner by family and heads, as text."""
+    lines = [f"{'family':<9} {'learner':<9}" + "".join(f" {f'm = {m}':>22}" for m in heads)]
+    for family, learner in dict.fromkeys((point["family"], point["learner"]) for point in points):
+        cells = []
+        for point in points:
+            if (point["family"], point["learner"]) == (family, learner):
+                low, high = point["interval"]
+                cells.append(
+                    f"{point['successes']}/{point['runs']} [{low:.2f}, {high:.2f}] {point['seconds']:.1f} s"
+                )
+        lines.append(f"{family:<9} {learner:<9}" + "".join(f" {cell:>22}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _learn_case(case: dict[str, Any]) -> dict[str, Any]:
+    layer = FAMILIES[case["family"]](case["dim"], case["heads"], case["seed"])
+    return learn(layer, case["learner"], tokens=2, seed=case["seed"], long=case["long"])
+
+
+def learn(
+    layer: AttentionLayer, learner: str, *, tokens: int, seed: int, long: bool = False
+) -> dict[str, Any]:
+    """One learner on one layer with ±1 tokens: function error on fresh examples, outcome, cost."""
+    source = data.Boolean(tokens, layer.dim)
+    fresh = source.sample(FRESH, seed=seed + 10_000)
+    began = time.perf_counter()
+    if learner == "Adam":
+        return _adam(layer, source, fresh, seed, long)
+    options: dict[str, Any] = {"seed": seed, "progress": False, "raise_on_failure": False}
+    if learner == "queries":
+        found = extract(layer, layer.dim, **options)
+        examples = found.stats["sequences"]
+    else:
+        budget = EXAMPLES if learner == "spectral" or not long else 50 * EXAMPLES
+        config = SculptConfig(num_examples=budget, held_examples=EXAMPLES) if learner == "sculpt" else None
+        if learner == "sculpt":
+            found = recover(
+                source, layer, method="sculpt", num_heads=layer.num_heads, config=config, **options
+            )
+        else:
+            x = source.sample(budget, seed=seed + 20_000)
+            found = recover(x, layer(x), **options)
+        examples = found.stats.get("examples", budget)
+    error = 1.0 if found.layer is None else function_error(found.layer, layer, fresh)
+    return {
+        "error": error,
+        "outcome": found.outcome.name,
+        "certified": found.certified,
+        "examples": examples,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def function_error(found: AttentionLayer, truth: AttentionLayer, x: np.ndarray) -> float:
+    """‖found - truth‖ over the spread of the true outputs around their mean; 1 is no better than a constant."""
+    answer = truth(x)
+    spread = np.linalg.norm(answer - answer.mean(axis=(0, 1)))
+    return min(1e3, float(np.linalg.norm(found.astype(truth.dtype)(x) - answer) / max(spread, 1e-300)))
+
+
+def _adam(layer: AttentionLayer, source: Any, fresh: np.ndarray, seed: int, long: bool) -> dict[str, Any]:
+    """The best of two rates; float32, which is what one would use."""
+    x = source.sample(EXAMPLES, seed=seed + 20_000).astype(np.float32)
+    single = layer.astype(np.float32)
+    answer, length = single(fresh.astype(np.float32)), 12_000 if long else 3_000
+    began, runs = time.perf_counter(), []
+    with precision(np.float32):
+        for rate in (3e-3, 1e-2):
+            arrays = x, single(x), fresh.astype(np.float32)
+            runs.append(train_once(single, layer.dim, seed, *arrays, answer, rate, length, SUCCESS, np.inf))
+            if runs[-1]["reached"]:
+                break
+    return {
+        "error": min(1e3, min(run["error"] for run in runs)),
+        "outcome": "trained",
+        "certified": False,
+        "examples": EXAMPLES,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def statistical_claim(
+    *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
+) -> dict[str, Any]:
+    """Queries against the bound, and the fitted exponents in members and tolerance."""
+    shapes = ((10, 4), (12, 4)) if quick else ((10, 4), (12, 4), (14, 4), (14, 6), (16, 6))
+    cases = [
+        {"dim": dim, "heads": m, "tolerance": tolerance, "seed": seed}
+        for dim, m in (*shapes, *(((18, 8),) if long else ()))
+        for tolerance in (0.04, 0.06, 0.08, 0.12, 0.16)
+    ]
+
+    def run(case: dict[str, Any]) -> dict[str, Any]:
+        found = hard.simulate_queries(case["dim"], case["heads"], case["tolerance"], seed=case["seed"])
+        return {
+            "queries": found.queries,
+            "bound": found.bound,
+            "members": found.members,
+            "left": len(found.left),
+        }
+
+    rows = run_cases("statistical", cases, run, checkpoint=checkpoint, show=show)
+    points = [row["case"] | row["result"] for row in rows]
+    used = [point for point in points if point["bound"] >= 10]
+    design = np.array([[np.log(p["members"]), np.log(p["tolerance"]), 1.0] for p in used])
+    slopes = np.linalg.lstsq(design, np.log([p["queries"] for p in used]), rcond=None)[0]
+    ratios = [point["queries"] / point["bound"] for point in used]
+    text = (
+        f"queries ~ members^{slopes[0]:.2f} tolerance^{slopes[1]:.2f} (bound: 1 and 2); queries over bound "
+        f"{min(ratios):.1f} to {max(ratios):.1f} in {len(used)} settings"
+    )
+    return {
+        "points": points,
+        "exponent_members": float(slopes[0]),
+        "exponent_tolerance": float(slopes[1]),
+        "ratios": [min(ratios), max(ratios)],
+        "text": text,
+    }
+
+
+def elimination_claim(
+    *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
+) -> dict[str, Any]:
+    """How often GF(2) finds the set, by share of flipped labels, and the chosen queries that always do."""
+    draws = 10 if quick else 50
+    heads, num = 6, 200
+    rates = (0.0, 0.02, 0.05, 0.1, 0.2)
+    found = {}
+    for rate in rates:
+        hits = 0
+        for draw in range(seed, seed + draws):
+            x = data.Boolean(2, DIM).sample(num, seed=draw)
+            y = hard.flip_labels(x, hard.parity(DIM, heads, seed=draw)(x), rate, seed=draw)
+            hits += hard.solve_parity(x, y).subset == hard.parity_subset(DIM, heads, draw)
+        found[str(rate)] = share(hits, draws)
+    asked = sum(
+        hard.query_parity(hard.parity(DIM, heads, seed=s), DIM) == hard.parity_subset(DIM, heads, s)
+        for s in range(seed, seed + draws)
+    )
+    rows = ", ".join(f"{entry['successes']}/{draws} at {rate}" for rate, entry in found.items())
+    text = (
+        f"elimination over GF(2) from {num} examples, by share of flipped labels: {rows}; "
+        f"{DIM - 1} chosen queries: {asked}/{draws}"
+    )
+    chosen = {"queries": DIM - 1, **share(asked, draws)}
+    return {"examples": num, "heads": heads, "by_rate": found, "chosen_queries": chosen, "text": text}
+
+
+def dial_claim(
+    *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
+) -> dict[str, Any]:
+    """Function error of the spectral route and of Adam on the way from a generic layer to a parity."""
+    turns = (0.0, 1.0) if quick else (0.0, 0.5, 0.8, 1.0)
+    cases = [
+        {"hardness": turn, "learner": learner, "seed": seed + number}
+        for learner in ("spectral", "Adam")
+        for turn in turns
+        for number in range(1 if quick else 3)
+    ]
+
+    def run(case: dict[str, Any]) -> dict[str, Any]:
+        layer = hard.dial(10, 4, case["hardness"], seed=case["seed"])
+        return learn(layer, case["learner"], tokens=2, seed=case["seed"])
+
+    rows = run_cases("dial", cases, run, checkpoint=checkpoint, show=show)
+    errors: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        case = row["case"]
+        errors.setdefault(case["learner"], {}).setdefault(case["hardness"], []).append(row["result"]["error"])
+    curves = {name: [float(np.median(found[turn])) for turn in turns] for name, found in errors.items()}
+    cells = [f"{name} {', '.join(f'{value:.1e}' for value in curve)}" for name, curve in curves.items()]
+    return {"hardness": list(turns), "curves": curves, "text": f"error at {turns}: " + "; ".join(cells)}
+
+
+CLAIMS = {
+    "wall": wall_claim,
+    "statistical": statistical_claim,
+    "elimination": elimination_claim,
+    "dial": dial_claim,
+}

@@ -1,0 +1,111 @@
+"""Figures of the claims about learning and hardness (needs the extra `report`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def plot_panels(
+    figures: dict[str, Any], panels: dict[str, Callable[[Any, dict[str, Any]], None]], path: Any
+) -> None:
+    """Draw whichever claims `figures` holds, one panel each, into one file."""
+    from matplotlib.figure import Figure
+
+    from attnlearn._files import atomic_path
+
+    names = [name for name in panels if name in figures]
+    picture = Figure(figsize=(4.6 * len(names), 3.8), layout="constrained")
+    for axes, name in zip(np.atleast_1d(picture.subplots(1, len(names))), names):
+        panels[name](axes, figures[name])
+    with atomic_path(path) as temporary:
+        picture.savefig(temporary, format=str(path).rpartition(".")[2] or "png")
+
+
+def plot_hardness(figures: dict[str, Any], path: Any) -> None:
+    """The wall, the statistical queries, the elimination and the dial."""
+    plot_panels(figures, _HARDNESS, path)
+
+
+def plot_learning(figures: dict[str, Any], path: Any) -> None:
+    """Widths by round and seconds by size."""
+    plot_panels({"widths": figures["learning"], "cost": figures["learning"]}, _LEARNING, path)
+
+
+def _plot_wall(axes: Any, claim: dict[str, Any]) -> None:
+    styles = {"generic": "--", "parity": "-", "rounding": ":"}
+    learners = list(dict.fromkeys(point["learner"] for point in claim["points"]))
+    for family in dict.fromkeys(point["family"] for point in claim["points"]):
+        for number, learner in enumerate(learners):
+            rows = [p for p in claim["points"] if (p["family"], p["learner"]) == (family, learner)]
+            heads = np.array([row["heads"] for row in rows]) + 0.08 * number
+            rates = np.array([row["rate"] for row in rows])
+            spread = np.abs(np.array([row["interval"] for row in rows]).T - rates)
+            axes.errorbar(
+                heads,
+                rates,
+                spread,
+                fmt="o" + styles[family],
+                color=f"C{number}",
+                label=f"{learner}, {family}",
+            )
+    axes.set(xlabel="heads", ylabel="share learned", ylim=(-0.05, 1.05), title="the wall")
+    axes.legend(fontsize=6)
+
+
+def _plot_statistical(axes: Any, claim: dict[str, Any]) -> None:
+    for tolerance in sorted({point["tolerance"] for point in claim["points"]}):
+        rows = [point for point in claim["points"] if point["tolerance"] == tolerance]
+        members = [row["members"] for row in rows]
+        (line,) = axes.loglog(members, [row["queries"] for row in rows], "o", label=f"tolerance {tolerance}")
+        axes.loglog(members, [row["bound"] for row in rows], "-", color=line.get_color())
+    axes.set(xlabel="members", ylabel="queries (lines: bound)", title="statistical queries")
+    axes.legend(fontsize=6)
+
+
+def _plot_elimination(axes: Any, claim: dict[str, Any]) -> None:
+    rates = [float(rate) for rate in claim["by_rate"]]
+    axes.plot(
+        rates, [entry["rate"] for entry in claim["by_rate"].values()], "o-", label="GF(2), random examples"
+    )
+    axes.axhline(
+        claim["chosen_queries"]["rate"], linestyle="--", color="black", label="chosen queries, no flips"
+    )
+    axes.set(xlabel="flipped labels", ylabel="share solved", title="not statistical")
+    axes.legend(fontsize=6)
+
+
+def _plot_dial(axes: Any, claim: dict[str, Any]) -> None:
+    for name, curve in claim["curves"].items():
+        axes.semilogy(claim["hardness"], np.maximum(curve, 1e-16), "o-", label=name)
+    axes.set(xlabel="hardness", ylabel="function error", title="from generic to parity")
+    axes.legend(fontsize=6)
+
+
+def _plot_widths(axes: Any, claim: dict[str, Any]) -> None:
+    for point in claim["points"]:
+        widths = point["widths_across"]
+        label = f"d={point['dim']} k={point['tokens']} m={point['heads']}"
+        axes.semilogy(range(1, len(widths) + 1), widths, "o-", label=label)
+    axes.set(xlabel="round", ylabel="width of the body over ‖Theta‖", title="sculpting")
+    axes.legend(fontsize=6)
+
+
+def _plot_cost(axes: Any, claim: dict[str, Any]) -> None:
+    points = claim["points"]
+    names = [f"{p['dim']},{p['tokens']},{p['heads']}" for p in points]
+    axes.semilogy(names, [p["seconds"] for p in points], "o", label="sculpt")
+    axes.semilogy(names, [p["spectral"]["seconds"] for p in points], "s", label="spectral")
+    axes.set(xlabel="d,k,m", ylabel="seconds", title="cost")
+    axes.legend(fontsize=6)
+
+
+_HARDNESS = {
+    "wall": _plot_wall,
+    "statistical": _plot_statistical,
+    "elimination": _plot_elimination,
+    "dial": _plot_dial,
+}
+_LEARNING = {"widths": _plot_widths, "cost": _plot_cost}

@@ -1,0 +1,68 @@
+"""One line of words for every claim about optimization: the numbers that a reader looks for first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def describe(name: str, claim: dict[str, Any]) -> str:
+    """The claim in words; its own `text` where it has one.
+
+    >>> describe("wall", {"text": "30 runs"})
+    '30 runs'
+    """
+    return claim["text"] if "text" in claim else _TEXTS[name](claim)
+
+
+def _heads(claim: dict[str, Any]) -> str:
+    parts = []
+    for rule, words in (("common", "one step for all"), ("sqrt", "step growing like sqrt(H)")):
+        runs = [[s if s >= 0 else np.inf for s in row[rule]["steps_to_target"]] for row in claim["rows"]]
+        steps = ", ".join(
+            f"{row['heads']}: {_steps(float(np.median(run)))}" for row, run in zip(claim["rows"], runs)
+        )
+        parts.append(f"{words}: {steps}")
+    return f"median steps to loss {claim['target']} by number of heads, {'; '.join(parts)}"
+
+
+def _steps(value: float) -> str:
+    return f"{value:.0f}" if np.isfinite(value) else "not reached"
+
+
+def _examples(claim: dict[str, Any]) -> str:
+    gaps = ", ".join(f"{n}: {np.mean(gap):.3g}" for n, gap in zip(claim["sizes"], claim["gaps"]))
+    if claim.get("slope") is None:
+        return f"test minus train loss by n, {gaps}; slope not fitted"
+    low, high = claim["interval"]
+    return (
+        f"test minus train loss by n, {gaps}; slope {claim['slope']:.2f} [{low:.2f}, {high:.2f}] (theory: -1)"
+    )
+
+
+def _starts(claim: dict[str, Any]) -> str:
+    rows = [
+        f"{name}: P1 {row['P1']:.0%}, P2 {row['P2']:.0%}, P3 {row['P3']:.0%}, median margin {row['gamma'][2]:.3g}"
+        for name, row in claim["starts"].items()
+    ]
+    return f"{claim['draws']} draws, explicit lower bound of the margin {claim['margin_bound']:.3g}; {'; '.join(rows)}"
+
+
+def _attention(claim: dict[str, Any]) -> str:
+    shares = ", ".join(f"{row['steps']}: {row['share']:.2f}" for row in claim["rows"])
+    return f"share of attention on relevant tokens by steps, {shares} (uniform {claim['uniform_share']:.2f})"
+
+
+def _bound(claim: dict[str, Any]) -> str:
+    return f"run-verified bound over measured mean {claim['ratio']:.2f}, {claim['violations']} violations"
+
+
+_TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "heads": _heads,
+    "examples": _examples,
+    "starts": _starts,
+    "attention": _attention,
+    "bound": _bound,
+}

@@ -1,0 +1,135 @@
+"""Conditions: each number against an independent computation, and the advice on layers that anybody can judge."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, Status, conditions, data, hard
+from attnlearn.cli.__main__ import main
+from attnlearn.diagnosis._advice import Advice, RouteAdvice
+from attnlearn.diagnosis._gap import data_gap, layer_gap
+from attnlearn.diagnosis._needs import agreeing_rows, query_count, whole
+from attnlearn.diagnosis._weights import weight_checks
+from attnlearn.solve._split import Split
+
+
+def by_code(checks) -> dict[str, float]:
+    return {check.code: check.value for check in checks}
+
+
+def test_weights_are_measured_as_defined() -> None:
+    theta = np.zeros((2, 3, 3))
+    theta[0], theta[1] = np.diag([2.0, 1.0, 1.0]), np.diag([0.0, 3.0, 0.0])
+    w = np.stack([np.eye(3), 0.5 * np.eye(3)])
+    found = by_code(weight_checks(AttentionLayer(theta, w)))
+    assert found["theta.effective_rank"] == pytest.approx(1.0)
+    assert found["theta.balance"] == pytest.approx(3 / np.sqrt(6))
+    assert found["theta.incoherence"] == pytest.approx(3 / (3 * np.sqrt(6)))
+    assert found["theta.independence"] == pytest.approx(np.sqrt(1 - 1 / np.sqrt(6)))
+    assert found["w.balance"] == pytest.approx(2.0)
+    assert found["w.independence"] == pytest.approx(0.0, abs=1e-12)
+    assert found["sum.cancellation"] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("kind", ["close-heads", "cancelling-projections", "rank-one", "tiny-head"])
+def test_a_broken_condition_fails_its_check(kind: str, seed: int) -> None:
+    code = {
+        "close-heads": "theta.incoherence",
+        "cancelling-projections": "sum.cancellation",
+        "rank-one": "theta.effective_rank",
+        "tiny-head": "w.balance",
+    }[kind]
+    layer = hard.near_degenerate(kind, 6, 3, distance=1e-3, seed=seed)
+    found = {check.code: check.status for check in weight_checks(layer)}
+    assert found[code] is Status.FAILS
+
+
+@pytest.mark.parametrize(("tokens", "scale"), [("Gaussian", 0.5), ("Gaussian", 2.0), ("Boolean", 2.0)])
+def test_computed_gap_is_the_measured_one(tokens: str, scale: float, seed: int) -> None:
+    """The first-order values against the singular values of the moment of 8,000 examples."""
+    layer = AttentionLayer.random(3, 8, scale=scale, seed=seed)
+    x = getattr(data, tokens)(4, 8).sample(8000, seed=seed)
+    computed, (measured, _, _) = layer_gap(layer, x, layer(x), 0), data_gap(x, layer(x), None, 0)
+    assert measured.heads == 3
+    np.testing.assert_allclose(computed.values, measured.values[:3], rtol=0.25)
+    assert computed.floor == pytest.approx(measured.floor, rel=0.3)
+
+
+def test_data_alone_marks_what_needs_the_layer(seed: int) -> None:
+    layer = AttentionLayer.random(2, 6, seed=seed)
+    x = data.Gaussian(4, 6).sample(3000, seed=seed)
+    found = conditions(x, layer(x))
+    unseen = [check for check in found.checks if "needs the layer" in check.text]
+    assert {check.status for check in unseen} == {Status.NOT_RUN}
+    assert {check.code for check in unseen} >= {"theta.incoherence", "sum.cancellation", "C3.bound"}
+    assert found.figures["heads"] == 2
+    assert found.advice.route == "spectral"
+    assert "needs the layer" in str(found)
+
+
+def test_two_tokens_are_not_enough_and_the_text_says_so(seed: int) -> None:
+    layer = hard.parity(6, 2, seed=seed)
+    x = data.Boolean(2, 6).sample(2000, seed=seed)
+    for found in (conditions(layer, x), conditions(x, layer(x))):
+        assert found.advice.of("spectral").feasible is False
+        assert found.check("tokens.keys").status is Status.FAILS
+
+
+def test_report_in_all_forms(tmp_path, capsys, seed: int) -> None:
+    AttentionLayer.random(2, 5, seed=seed).save(tmp_path / "layer.safetensors")
+    assert main(["conditions", str(tmp_path / "layer.safetensors"), "--json", str(tmp_path / "c.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "Use recover(x, y)" in shown
+    stored = json.loads((tmp_path / "c.json").read_text())
+    assert stored["schema"] == "attnlearn/conditions"
+    assert {route["route"] for route in stored["advice"]["routes"]} == {"spectral", "queries", "sculpt"}
+    x = data.Gaussian(3, 5).sample(400, seed=seed)
+    np.savez(tmp_path / "data.npz", x=x, y=AttentionLayer.random(2, 5, seed=seed)(x))
+    assert main(["conditions", str(tmp_path / "data.npz"), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["examples"] == 400
+    assert main(["conditions", str(tmp_path / "data.npz"), "--tokens", str(tmp_path / "data.npz")]) == 2
+
+
+def test_frame_has_one_row_per_condition(seed: int) -> None:
+    pytest.importorskip("pandas", reason="frames need the extra `report`")
+    layer = AttentionLayer.random(2, 5, seed=seed)
+    x = data.Gaussian(3, 5).sample(400, seed=seed)
+    found = conditions(x, layer(x))
+    assert list(found.frame()["code"]) == [check.code for check in found.checks]
+
+
+def test_tokens_of_the_wrong_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match="y: must hold tokens of shape"):
+        conditions(AttentionLayer.random(2, 5), np.ones((10, 3, 4)))
+
+
+def test_agreeing_rows_fall_with_the_number_of_heads(seed: int) -> None:
+    """One head agrees with itself in every row that two tokens share; more heads agree less and less often."""
+    x = data.Boolean(3, 8).sample(4000, seed=seed)
+    rates = [agreeing_rows(AttentionLayer.random(m, 8, scale=4.0, seed=seed), x) for m in (1, 2, 3)]
+    assert rates[0] > 5 * rates[1] > 25 * rates[2]
+
+
+def test_whole_inverts_the_split() -> None:
+    for num in (400, 4000, 13_000, 60_000):
+        assert whole(len(Split.make(num).fit)) == pytest.approx(num, rel=0.12)
+
+
+def test_queries_grow_with_what_must_be_found() -> None:
+    assert query_count(2, 8, 8, 8) < query_count(4, 8, 8, 8) < query_count(4, 16, 16, 16)
+
+
+def test_advice_prefers_the_first_feasible_route() -> None:
+    routes = [
+        RouteAdvice("spectral", False, float("inf"), None, "two heads are equal"),
+        RouteAdvice("queries", True, 2300, 10**6, ""),
+    ]
+    advice = Advice.choose(routes)
+    assert advice.route == "queries"
+    assert advice.text == (
+        "Use extract(oracle, dim): about 2,300 queries of your choice should do. Not spectral: two heads are equal."
+    )
+    json.dumps(advice.to_json()["text"])

@@ -1,0 +1,114 @@
+"""The wall's code on small sizes: cases resume, intervals are right, claims hold where they are quick to check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from attnlearn import AttentionLayer, data
+from attnlearn.reproduce import describe, plot_hardness
+from attnlearn.reproduce._cases import run_cases, share
+from attnlearn.reproduce._hardness import (
+    SUCCESS,
+    dial_claim,
+    elimination_claim,
+    function_error,
+    learn,
+    statistical_claim,
+    wall_claim,
+)
+from attnlearn.reproduce._learning import hull_error, learning
+
+
+def test_finished_cases_are_not_run_again(tmp_path) -> None:
+    ran = []
+
+    def run(case):
+        ran.append(case["n"])
+        if case["n"] == 3 and len(ran) < 4:
+            raise KeyboardInterrupt
+        return {"square": case["n"] ** 2}
+
+    cases = [{"n": n} for n in (1, 2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        run_cases("squares", cases, run, checkpoint=tmp_path / "c")
+    rows = run_cases("squares", cases, run, checkpoint=tmp_path / "c")
+    assert ran == [1, 2, 3, 3]
+    assert [row["result"]["square"] for row in rows] == [1, 4, 9]
+
+
+def test_interval_of_a_share_is_the_exact_binomial_one() -> None:
+    from scipy.stats import binomtest
+
+    for successes in (0, 2, 5):
+        found = binomtest(successes, 5).proportion_ci(0.95, method="exact")
+        assert share(successes, 5)["interval"] == pytest.approx([found.low, found.high])
+
+
+def test_queries_follow_the_bound_and_elimination_fails_with_noise(seed: int, tmp_path) -> None:
+    statistical, elimination = (
+        statistical_claim(seed=seed, quick=True),
+        elimination_claim(seed=seed, quick=True),
+    )
+    assert all(point["queries"] >= point["bound"] for point in statistical["points"])
+    assert elimination["by_rate"]["0.0"]["rate"] == 1
+    assert elimination["by_rate"]["0.2"]["rate"] == 0
+    assert elimination["chosen_queries"]["rate"] == 1
+    figures = {"statistical": statistical, "elimination": elimination}
+    json.dumps(figures, allow_nan=False)
+    pytest.importorskip("matplotlib", reason="figures need the extra `report`")
+    plot_hardness(figures, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_function_error_of_a_constant_is_one(seed: int) -> None:
+    layer = AttentionLayer.random(2, 5, seed=seed)
+    x = data.Boolean(3, 5).sample(500, seed=seed)
+    assert function_error(layer, layer, x) == 0
+    nothing = layer.replace(w=0 * layer.w, output_bias=layer(x).mean(axis=(0, 1)))
+    assert function_error(nothing, layer, x) == pytest.approx(1)
+
+
+def test_a_generic_layer_is_learned_from_two_tokens(seed: int) -> None:
+    """The control of the wall: the learner that fails on parities succeeds on random layers of the same shape."""
+    found = learn(AttentionLayer.random(2, 8, seed=seed), "spectral", tokens=2, seed=seed)
+    assert found["error"] < SUCCESS
+    assert not found["certified"]  # two keys never determine the parameters
+
+
+def test_hull_error_sees_a_moved_head(seed: int) -> None:
+    layer = AttentionLayer.random(2, 5, seed=seed)
+    x = data.Boolean(3, 5).sample(500, seed=seed)
+    assert hull_error(layer, layer, x) < 1e-12
+    moved = layer.replace(theta=layer.theta + 0.1 * AttentionLayer.random(2, 5, seed=seed + 9).theta)
+    assert 0.01 < hull_error(moved, layer, x) < 0.2
+
+
+def test_claims_describe_themselves() -> None:
+    claim = {"curves": {}, "violations": 0, "ratio": 4.0}
+    assert describe("bound", claim) == "run-verified bound over measured mean 4.00, 0 violations"
+    rows = [{"heads": 2, "common": {"steps_to_target": [5, -1, 7]}, "sqrt": {"steps_to_target": [3, 3, 3]}}]
+    assert "2: 7; step growing like sqrt(H): 2: 3" in describe("heads", {"target": 0.1, "rows": rows})
+
+
+@pytest.mark.slow
+def test_the_wall_is_visible(seed: int) -> None:
+    claim = wall_claim(seed=seed, quick=True)
+    assert claim["false_certificates"] == 0
+    rates = {(p["family"], p["learner"], p["heads"]): p["rate"] for p in claim["points"]}
+    assert rates["generic", "spectral", 2] == 1
+    assert rates["parity", "spectral", 4] == rates["parity", "Adam", 4] == 0
+
+
+@pytest.mark.slow
+def test_the_dial_ends_in_failure(seed: int) -> None:
+    claim = dial_claim(seed=seed, quick=True)
+    assert claim["curves"]["spectral"][0] < SUCCESS < claim["curves"]["spectral"][-1]
+
+
+@pytest.mark.slow
+def test_sculpting_carves_towards_the_heads(seed: int) -> None:
+    (point,) = learning(seed=seed, quick=True)["learning"]["points"]
+    assert point["recovery_error"] < 1e-6
+    assert point["widths_across"][-1] <= point["widths_across"][0]
