@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
-from attnlearn.solve._regress import regress
+from attnlearn.solve._regress import inverse_factor, regress
 
 
 def dense(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, float]:
@@ -84,3 +84,15 @@ def test_bad_input_is_named(change, message):
     arguments |= {"x": np.zeros((3, 2, 4)), "y": np.zeros((3, 2, 4))} | change
     with pytest.raises(ValueError, match=message):
         regress(**arguments)
+
+
+def test_factor_of_a_matrix_that_is_zero_up_to_rounding() -> None:
+    """Saturated attention leaves curvature of either sign at the level of rounding; the factor must exist all the same."""
+    matrix = 1e-7 * np.array([[-1.2, 0.3, 0.1], [0.3, -1.1, 0.2], [0.1, 0.2, 0.5]])
+    factor = inverse_factor(matrix, 1e-6)
+    assert np.isfinite(factor).all()
+    assert (np.diag(factor) > 0).all()
+    good = np.array([[2.0, 0.5], [0.5, 1.0]])
+    np.testing.assert_allclose(
+        inverse_factor(good, 1e-12) @ good @ inverse_factor(good, 1e-12).T, np.eye(2), atol=1e-9
+    )
