@@ -23,15 +23,18 @@ def by_code(checks) -> dict[str, float]:
 def test_weights_are_measured_as_defined() -> None:
     theta = np.zeros((2, 3, 3))
     theta[0], theta[1] = np.diag([2.0, 1.0, 1.0]), np.diag([0.0, 3.0, 0.0])
-    w = np.stack([np.eye(3), 0.5 * np.eye(3)])
+    w = np.stack([np.diag([1.0, 1.0, 1.0]), np.diag([0.5, 0.25, 0.0])])
     found = by_code(weight_checks(AttentionLayer(theta, w)))
     assert found["theta.effective_rank"] == pytest.approx(1.0)
     assert found["theta.balance"] == pytest.approx(3 / np.sqrt(6))
     assert found["theta.incoherence"] == pytest.approx(3 / (3 * np.sqrt(6)))
     assert found["theta.independence"] == pytest.approx(np.sqrt(1 - 1 / np.sqrt(6)))
-    assert found["w.balance"] == pytest.approx(2.0)
-    assert found["w.independence"] == pytest.approx(0.0, abs=1e-12)
-    assert found["sum.cancellation"] == pytest.approx(1.5)
+    assert found["w.effective_rank"] == pytest.approx(1.25)
+    assert found["w.condition"] == pytest.approx(2.0)
+    assert found["w.balance"] == pytest.approx(np.sqrt(3 / 0.3125))
+    assert found["w.independence"] == pytest.approx(np.sqrt(1 - 0.75 / np.sqrt(3 * 0.3125)))
+    assert found["sum.condition"] == pytest.approx(1.5)
+    assert found["sum.cancellation"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", ["close-heads", "cancelling-projections", "rank-one", "tiny-head"])

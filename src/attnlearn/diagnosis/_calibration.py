@@ -26,6 +26,10 @@ SCORES_LEAST = 0.05
 m = 3) those with 0.026 ended BELOW_NOISE_FLOOR, those with 0.087 were certified."""
 INDEPENDENCE = 0.05
 """Smallest singular value of the heads' unit vectors (Theta_i, c_i), and of the W_i; 1 when they are orthogonal."""
+NUMERICAL_RANK = 1e-6
+"""Singular values below this share of the largest are not counted: weights stored in float32 leave 1e-7."""
+CONDITION = 1e3
+"""Condition number of a W, or of their sum, on its own rank: refine's products in float32 resolve its square, 1e6."""
 CANCELLATION = 0.01
 """sigma_min(S) / max ‖W_i‖: random square S of dimension d have about 1/(2 d)."""
 ONE_HOT = 0.99

@@ -20,8 +20,10 @@ TEXTS = {
     "theta.incoherence": "largest cosine of two Thetas",
     "theta.independence": "smallest singular value of the unit (Theta, c)",
     "w.effective_rank": "least effective rank of a W",
+    "w.condition": "largest condition number of a W on its own rank",
     "w.balance": "largest over smallest norm of a W",
     "w.independence": "smallest singular value of the unit W",
+    "sum.condition": "condition number of the sum of W on its own rank",
     "sum.cancellation": "smallest singular value of the sum of W over the largest norm of a W",
 }
 NEEDS_LAYER = "needs the layer"
@@ -34,17 +36,19 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
     w = [head.w_norm for head in heads]
     cosines = np.abs(head_similarity(layer) - np.eye(layer.num_heads))
     stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
-    least = np.linalg.svd(layer.w.sum(axis=0).astype(float), compute_uv=False)[-1]
+    spectrum = np.linalg.svd(layer.w.sum(axis=0).astype(float), compute_uv=False)
     largest = np.linalg.norm(layer.w.astype(float), ord=2, axis=(1, 2)).max()
     measured = {
         "theta.effective_rank": (min(h.theta_effective_rank for h in heads), EFFECTIVE_RANK, False),
         "theta.balance": (_ratio(max(theta), min(theta)), calibration.BALANCE, True),
         "theta.incoherence": (float(cosines.max()), calibration.INCOHERENCE, True),
         "theta.independence": (_independence(stacked), calibration.INDEPENDENCE, False),
-        "w.effective_rank": (min(h.w_effective_rank for h in heads), 1.0, False),
+        "w.effective_rank": (min(h.w_effective_rank for h in heads), EFFECTIVE_RANK, False),
+        "w.condition": (max(_condition(a) for a in _spectra(layer.w)), calibration.CONDITION, True),
         "w.balance": (_ratio(max(w), min(w)), calibration.BALANCE, True),
         "w.independence": (_independence(layer.w), calibration.INDEPENDENCE, False),
-        "sum.cancellation": (_ratio(float(least), float(largest)), calibration.CANCELLATION, False),
+        "sum.condition": (_condition(spectrum), calibration.CONDITION, True),
+        "sum.cancellation": (_ratio(float(spectrum[-1]), float(largest)), calibration.CANCELLATION, False),
     }
     return [
         Check.compare(code, value, wanted, text=TEXTS[code], at_most=at_most)
@@ -55,6 +59,17 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
 def unseen_checks(texts: dict[str, str]) -> list[Check]:
     """The same conditions when only data are given: nobody can measure them."""
     return [Check(code, Status.NOT_RUN, text=f"{text}: {NEEDS_LAYER}") for code, text in texts.items()]
+
+
+def _spectra(matrices: Float[np.ndarray, "m d e"]) -> Float[np.ndarray, "m r"]:
+    return np.linalg.svd(matrices.astype(float), compute_uv=False)
+
+
+def _condition(singular: Float[np.ndarray, "r"]) -> float:
+    """Largest over smallest singular value that is not rounding."""
+    if singular[0] <= 0:
+        return np.inf
+    return float(singular[0] / singular[singular > calibration.NUMERICAL_RANK * singular[0]][-1])
 
 
 def _independence(matrices: Float[np.ndarray, "m d e"]) -> float:
