@@ -37,11 +37,14 @@ if solution.layer is not None:
         f"errors   theta {error.theta:.1e}, w {error.w:.1e}, query bias {error.query_bias:.1e}, "
         f"output bias {error.output_bias:.1e}"
     )
-    folder = ROOT / "demo"
-    folder.mkdir(exist_ok=True)
+
+# %% Layer, result and report: the report is one HTML file that opens without a network.
+folder = ROOT / "demo"
+folder.mkdir(exist_ok=True)
+if solution.layer is not None:
     solution.layer.save(folder / "layer.safetensors")
     solution.save_json(folder / "result.json", folder / "layer.safetensors")
-    print(
-        f"wrote    {(folder / 'result.json').relative_to(ROOT)}, {(folder / 'layer.safetensors').relative_to(ROOT)}"
-    )
+    print("wrote    demo/layer.safetensors, demo/result.json")
+attnlearn.report(solution, folder / "report.html")
+print("\nOpen the report in a browser:\ndemo/report.html")
 sys.exit(0 if solution.certified else 3)

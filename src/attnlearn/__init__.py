@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from attnlearn.diagnosis import Conditions as Conditions
     from attnlearn.diagnosis import conditions as conditions
     from attnlearn.recovery import recover as recover
+    from attnlearn.reporting import report as report
 
 _EXPORTS = {
     "AttentionLayer": "attnlearn._layer",
@@ -60,6 +61,7 @@ _EXPORTS = {
     "extract": "attnlearn.extraction",
     "load": "attnlearn.convert._safetensors",
     "recover": "attnlearn.recovery",
+    "report": "attnlearn.reporting",
 }
 _MODULES = {
     "convert": "attnlearn.convert",

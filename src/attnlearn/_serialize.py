@@ -7,23 +7,22 @@ import html
 import json
 import os
 import platform
+import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from attnlearn._certificate import jsonable
+from attnlearn._certificate import Status, jsonable
 from attnlearn._layer import AttentionLayer
+from attnlearn._maps import SampleInputs, attention_json, head_maps, patterns_json
 from attnlearn._result import Solution
 from attnlearn._summary import head_similarity, summarize
 from attnlearn._version import __version__
 
 SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 1
-MAP_SIZE = 96
-"""Maps in the JSON are averaged down to at most this many cells a side: display data, never the weights."""
 
 
 def solution_json(solution: Solution, layer_path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -38,12 +37,14 @@ def solution_json(solution: Solution, layer_path: str | os.PathLike[str] | None 
         "certificate": solution.certificate.to_json(),
         "phases": [jsonable(asdict(phase)) for phase in solution.phases],
         "stats": jsonable(solution.stats),
-        "layer": layer_json(solution.layer, layer_path),
-        "provenance": provenance(),
+        "layer": layer_json(solution.layer, layer_path, solution.stats),
+        "provenance": provenance() | {"date": _today(), "peak_memory_mb": _peak_memory()},
     }
 
 
-def layer_json(layer: Any, path: str | os.PathLike[str] | None) -> dict[str, Any] | None:
+def layer_json(
+    layer: Any, path: str | os.PathLike[str] | None, stats: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
     """What the JSON says of the learned object: where it is, its hash, its shapes and a summary to draw."""
     if layer is None:
         return None
@@ -59,36 +60,16 @@ def layer_json(layer: Any, path: str | os.PathLike[str] | None) -> dict[str, Any
             "dtype": str(layer.dtype),
             "heads": [asdict(head) for head in summarize(layer)],
             "similarity": jsonable(head_similarity(layer)),
-            "maps": [_head_maps(layer, head) for head in range(layer.num_heads)],
+            "maps": head_maps(theta=layer.theta, w=layer.w),
+            "attention": attention_json(layer, stats or {}),
         }
     elif hasattr(layer, "summary_json"):
         entry.update(jsonable(layer.summary_json()))
+        inputs = (stats or {}).get("sample_inputs")
+        if isinstance(inputs, SampleInputs):
+            attended = patterns_json(layer.patterns(inputs.x))
+            entry["summary"]["attention"] = {"source": "inputs it was learned from", **attended}
     return jsonable(entry)
-
-
-def _head_maps(layer: AttentionLayer, head: int) -> dict[str, Any]:
-    theta, w = layer.theta[head].astype(float), layer.w[head].astype(float)
-    return {
-        "theta": shrink(theta).tolist(),
-        "w": shrink(w).tolist(),
-        "theta_singular": np.linalg.svd(theta, compute_uv=False)[:MAP_SIZE].tolist(),
-        "w_singular": np.linalg.svd(w, compute_uv=False)[:MAP_SIZE].tolist(),
-    }
-
-
-def shrink(matrix: np.ndarray, size: int = MAP_SIZE) -> np.ndarray:
-    """Block averages of a matrix, at most `size` a side, four significant digits.
-
-    >>> shrink(np.ones((200, 10))).shape
-    (96, 10)
-    """
-    for axis in (0, 1):
-        length = matrix.shape[axis]
-        if length > size:
-            edges = np.linspace(0, length, size + 1).astype(int)[:-1]
-            counts = np.diff([*edges, length])
-            matrix = np.add.reduceat(matrix, edges, axis=axis) / np.expand_dims(counts, 1 - axis)
-    return np.array([[float(f"{value:.4g}") for value in row] for row in matrix])
 
 
 @cache
@@ -104,6 +85,20 @@ def provenance() -> dict[str, Any]:
     return {"versions": dict(_versions()), "machine": platform.machine(), "cpus": os.cpu_count()}
 
 
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def _peak_memory() -> float | None:
+    """Largest memory this process has had so far, in megabytes; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+
+
 def schema() -> dict[str, Any]:
     """The JSON Schema of a result.
 
@@ -113,26 +108,44 @@ def schema() -> dict[str, Any]:
     return json.loads(resources.files("attnlearn").joinpath("schema/solution.json").read_text("utf-8"))
 
 
+LINE, FAILS, CLAIMS = 160, 6, 6
+"""Longest line, and most failing checks and claims, of the text: with verdict, layer and phases one screen."""
+
+
 def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
     verdict = "certified" if solution.certified else "not certified"
     lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
     if solution.layer is not None:
         lines.append(f"layer    {solution.layer!r}")
-    for claim in solution.certificate.claims:
-        lines.append(
-            f"{claim.code:<8} {'established' if claim.established else 'not established'}: {claim.text}"
-        )
-    for check in solution.certificate.checks:
-        if check.status.value == "fails":
-            lines.append(
-                f"  fails  {check.code}: {check.text} {check.value:.3g}, wanted {check.threshold:.3g}"
-            )
+    claims = [
+        f"{claim.code:<8} {'established' if claim.established else 'not established'}: {claim.text}"
+        for claim in solution.certificate.claims
+    ]
+    fails = [
+        f"  fails  {check.code}: {check.text} {_figure(check.value)}, wanted {_figure(check.threshold)}"
+        for check in solution.certificate.checks
+        if check.status is Status.FAILS
+    ]
+    lines += _first(claims, CLAIMS, "claims") + _first(fails, FAILS, "checks fail")
     if solution.phases:
         lines.append(
             "phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in solution.phases)
         )
-    return "\n".join(lines)
+    return "\n".join(line if len(line) <= LINE else line[: LINE - 1] + "…" for line in lines)
+
+
+def _first(lines: list[str], most: int, what: str) -> list[str]:
+    rest = len(lines) - most
+    return (
+        lines
+        if rest <= 0
+        else [*lines[:most], f"  ...    and {rest} more {what}, in the JSON and the report"]
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
 
 
 def solution_html(solution: Solution) -> str:

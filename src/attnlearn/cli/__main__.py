@@ -25,11 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from attnlearn._errors import AttnlearnError, OracleError
     from attnlearn.cli._app import app
+    from attnlearn.cli._console import arguments
 
     keep_compiled()
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments.set(tuple(words))
     try:
         result = app(
-            sys.argv[1:] if argv is None else list(argv),
+            words,
             exit_on_error=False,
             print_error=False,
             result_action="return_value",

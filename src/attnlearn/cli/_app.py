@@ -14,6 +14,7 @@ from attnlearn.cli import (
     _leak,
     _record,
     _recover,
+    _report,
     _reproduce,
     _sample,
     _train,
@@ -35,4 +36,5 @@ app.command(_leak.leak)
 app.command(_conditions.conditions)
 app.command(_train.train)
 app.command(_reproduce.reproduce)
+app.command(_report.report)
 app.command(_doctor.doctor)

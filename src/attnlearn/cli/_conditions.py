@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnlearn.cli._console import Console, Json, Quiet, Seed
+from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 from attnlearn.cli._inspect import Heads, Prefix
 
 
@@ -18,6 +18,7 @@ def conditions(
     seed: Seed = 0,
     quiet: Quiet = False,
     json: Json = None,
+    report: Report = None,
 ) -> None:
     """Measure every condition that the learners use, and say which route to take.
 
@@ -45,4 +46,6 @@ def conditions(
         found = attnlearn.conditions(Recorded(source), seed=seed)
     console = Console(json, quiet)
     console.text(str(found))
-    console.json(found.to_json())
+    document = with_command(found.to_json())
+    console.json(document)
+    console.report(document, report)

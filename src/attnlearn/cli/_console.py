@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+
+arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
+"""The words of the command that is running, so that a result can say how to repeat it."""
 
 Json = Annotated[
     str | None,
@@ -16,6 +22,10 @@ Json = Annotated[
         allow_leading_hyphen=True,
         help="Write the result as JSON to this file; - is standard output.",
     ),
+]
+Report = Annotated[
+    Path | None,
+    Parameter(name="--report", help="Write the result as one HTML file that needs no network."),
 ]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", help="Print errors only.")]
 Seed = Annotated[int, Parameter(name="--seed", help="Seed of everything random.")]
@@ -32,6 +42,21 @@ class Console:
         """One paragraph for people."""
         if not self.quiet:
             print(text, file=self.stream)
+
+    def verdict(self, text: str, good: bool) -> None:
+        """A paragraph whose first line says how it ended; coloured on terminals unless NO_COLOR is set."""
+        if self.stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+            first, *rest = text.split("\n")
+            text = "\n".join([f"\x1b[1;{32 if good else 33}m{first}\x1b[0m", *rest])
+        self.text(text)
+
+    def report(self, value: Any, path: Path | None) -> None:
+        """The result as HTML, if it was asked for."""
+        if path is None:
+            return
+        from attnlearn.reporting import report
+
+        self.text(f"report   {report(value, path)}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A plain aligned table: it reads the same in a terminal, a file and a mail."""
@@ -54,3 +79,13 @@ class Console:
             from attnlearn._files import write_json
 
             write_json(self.json_path, value)
+
+
+def with_command(document: dict[str, Any]) -> dict[str, Any]:
+    """A result that says which command made it: folders by their names only, nothing that names a person."""
+    from attnlearn.reporting._scrub import command_line
+
+    words = arguments.get()
+    if not words:
+        return document
+    return document | {"provenance": {**document.get("provenance", {}), "command": command_line(words)}}

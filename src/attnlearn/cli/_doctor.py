@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from attnlearn.cli._console import Console, Json
 
-CORE = ("jax", "jaxlib", "numpy", "scipy", "lineax", "safetensors", "joblib", "piqp")
+CORE = ("jax", "jaxlib", "numpy", "scipy", "lineax", "safetensors", "joblib", "piqp", "jinja2")
 EXTRAS = {
     "torch": ("torch",),
     "dask": ("dask", "distributed"),
     "sklearn": ("scikit-learn",),
-    "report": ("jinja2", "matplotlib", "pandas"),
+    "report": ("matplotlib", "pandas"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console, Json, Quiet, Seed
+from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 from attnlearn.cli._extract import OracleSpec
 
 
@@ -22,6 +22,7 @@ def leak(
     seed: Seed = 0,
     quiet: Quiet = False,
     json: Json = None,
+    report: Report = None,
 ) -> None:
     """Show the error reached against sequences, tokens and scalars spent, as a table and a plot.
 
@@ -62,7 +63,9 @@ def leak(
         with atomic_path(plot) as temporary:
             found.plot().figure.savefig(temporary, format=plot.suffix.lstrip(".") or "png")
         console.text(f"wrote {plot}")
-    console.json({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)})
+    document = with_command({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)})
+    console.json(document)
+    console.report(document, report)
 
 
 def _cell(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console, Json, Quiet, Seed
+from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 
 if TYPE_CHECKING:
     from attnlearn._result import Solution
@@ -21,6 +21,9 @@ class Long:
 
     json: Json = None
     "Write the result as JSON to this file; - is standard output."
+
+    report: Report = None
+    "Write the result as one HTML file that needs no network."
 
     engine: str | None = None
     "Where to compute: a number of local processes, or dask:ADDRESS of a running cluster."
@@ -49,6 +52,8 @@ class Long:
             "needs --checkpoint DIR",
             self.checkpoint,
         )
+        folder = None if self.report is None else self.report.parent
+        require(folder is None or folder.is_dir(), "report", "must be in a folder that exists", self.report)
         shown = "bar" if sys.stderr.isatty() else "plain"
         return {
             "engine": self.engine,
@@ -61,7 +66,7 @@ class Long:
 
 
 def finish(solution: Solution, output: Path | None, options: Long) -> int:
-    """Write the layer and the JSON, print the verdict, and return the exit code."""
+    """Write the layer, the JSON and the report, print the verdict, and return the exit code."""
     from attnlearn._result import Outcome
     from attnlearn.cli.__main__ import DONE, INTERRUPTED, NOT_CERTIFIED, ORACLE
 
@@ -72,8 +77,10 @@ def finish(solution: Solution, output: Path | None, options: Long) -> int:
             output, provenance={"outcome": solution.outcome.name, "certified": solution.certified}
         )
         written = output
-    console.json(solution.to_json(written))
-    console.text(str(solution))
+    document = with_command(solution.to_json(written))
+    console.json(document)
+    console.verdict(str(solution), solution.certified)
+    console.report(document, options.report)
     if written is not None:
         console.text(f"wrote    {written}")
     if solution.outcome is Outcome.INTERRUPTED:

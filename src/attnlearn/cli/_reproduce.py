@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console, Json, Quiet, Seed
+from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 
 
 def reproduce(
@@ -21,6 +21,7 @@ def reproduce(
     seed: Seed = 0,
     quiet: Quiet = False,
     json: Json = None,
+    report: Report = None,
 ) -> None:
     """Measure what a paper claims and show the numbers.
 
@@ -65,6 +66,9 @@ def reproduce(
         }[claim]
         draw(figures, plot)
         console.text(f"wrote {plot}")
-    console.json(
-        {"schema": "attnlearn/reproduce", "version": 1, "claim": claim, "figures": jsonable(figures)}
+    shown = {name: {"text": figures_of.describe(name, part), **part} for name, part in figures.items()}
+    document = with_command(
+        {"schema": "attnlearn/reproduce", "version": 1, "claim": claim, "figures": jsonable(shown)}
     )
+    console.json(document)
+    console.report(document, report)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import NotEstablished
+from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._precision import precision
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
@@ -182,6 +183,7 @@ def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) ->
         "train_error": float(np.mean(state.margins <= 0)),
         "steps": len(run.loss) - 1,
         "curves": _curves(problem, run, state),
+        "sample_inputs": SampleInputs(problem.x[:INPUTS]),
     }
     trained = claim.established or problem.optimizer != "gd"
     outcome = Outcome.TRAINED if trained else Outcome.NOT_ESTABLISHED

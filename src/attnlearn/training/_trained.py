@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from attnlearn._errors import require
 from attnlearn._files import read_tensors, write_tensors
+from attnlearn._maps import head_maps
 from attnlearn._precision import precision, require_finite, to_numpy
 from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
@@ -153,7 +154,12 @@ class TrainedClassifier:
         }
         return {
             "shapes": {"u": list(self.u.shape), "w": list(self.w.shape)},
-            "summary": {"kind": "classifier", "dtype": str(self.dtype), "norms": norms},
+            "summary": {
+                "kind": "classifier",
+                "dtype": str(self.dtype),
+                "norms": norms,
+                "maps": head_maps(theta=self.w, w=self.u),  # scores and read-out, under a layer's names
+            },
         }
 
     def __repr__(self) -> str:

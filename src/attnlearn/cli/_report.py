@@ -1,0 +1,35 @@
+"""`attnlearn report`: the HTML page of a result that a command wrote with --json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnlearn.cli._console import Console, Json, Quiet
+
+
+def report(
+    result: Path,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    quiet: Quiet = False,
+    json: Json = None,
+) -> None:
+    """Turn a JSON result into one HTML file that opens without a network.
+
+    Parameters
+    ----------
+    result
+        What recover, extract, leak, train or another command wrote with --json.
+    output
+        The file to write; by default the result's name with .html.
+    """
+    from attnlearn.reporting import report as write
+
+    written = write(result, result.with_suffix(".html") if output is None else output)
+    console = Console(json, quiet)
+    console.text(f"wrote {written}")
+    console.json({"schema": "attnlearn/report", "version": 1, "file": written.name})

@@ -1,0 +1,314 @@
+"""The pictures of a report: curves, bars against a floor, maps.
+
+Every display holds plain numbers and gives them in three ways: `svg()` for the page, `plot()` for matplotlib and papers
+(extra `report`), `frame()` as a pandas table (extra `report`); `table()` is the same table without pandas. Values that
+are None or not finite are left out of the picture and shown as a dash in the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from attnlearn.reporting._axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, frame, picture
+from attnlearn.reporting._numbers import pretty
+from attnlearn.reporting._png import data_uri
+
+COLOURS = 6
+"""Line colours of the style sheet; further series repeat them."""
+
+LOG_FROM = 20.0
+"""Bars are drawn on a logarithmic axis, where that was asked for, only when they differ by more than this factor."""
+
+Table = tuple[list[str], list[list[Any]]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: a label and its points.
+
+    >>> Series("loss", [1, 2], [0.5, None]).points(log=False)
+    [(1, 0.5)]
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    bound: bool = False
+
+    def points(self, log: bool) -> list[tuple[float, float]]:
+        """Points that can be drawn."""
+        return [(a, b) for a, b in zip(self.x, self.y) if drawable(a, False) and drawable(b, log)]  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Display:
+    """What all displays share: a title, a sentence that says what to look for, and the three views."""
+
+    title: str
+    note: str = ""
+
+    def table(self) -> Table:
+        """Column names and rows."""
+        raise NotImplementedError
+
+    def frame(self):
+        """The numbers as a pandas data frame (needs the extra `report`)."""
+        import pandas as pd
+
+        columns, rows = self.table()
+        return pd.DataFrame(rows, columns=columns)
+
+
+@dataclass(frozen=True)
+class Lines(Display):
+    """Curves, with horizontal levels (a noise floor, a bound) drawn dashed.
+
+    >>> display = Lines("loss", series=(Series("loss", [0, 1], [1.0, 0.1]),), log_y=True)
+    >>> display.svg().startswith("<svg"), display.table()[1]
+    (True, [[0, 1.0], [1, 0.1]])
+    """
+
+    series: tuple[Series, ...] = ()
+    x_label: str = ""
+    y_label: str = ""
+    log_x: bool = False
+    log_y: bool = False
+    levels: tuple[tuple[str, float], ...] = ()
+
+    def svg(self) -> str:
+        """The picture."""
+        lines = [(one, one.points(self.log_y)) for one in self.series]
+        levels = [(label, value) for label, value in self.levels if drawable(value, self.log_y)]
+        across = [x for _, points in lines for x, _ in points if drawable(x, self.log_x)]
+        along = [y for _, points in lines for _, y in points] + [value for _, value in levels]
+        x = Scale.fit(across or [0.0, 1.0], LEFT, WIDTH - RIGHT, log=self.log_x)
+        y = Scale.fit(along or [0.0, 1.0], HEIGHT - BOTTOM, TOP, log=self.log_y)
+        ticks = [(v, f"{v:g}") for v in sorted(set(across))] if _labelled_one_by_one(across, x) else ()
+        body = frame(x, y, self.x_label, self.y_label, x_ticks=ticks)
+        for label, value in levels:
+            body += _level(label, y(value))
+        for number, (one, points) in enumerate(lines):
+            shown = [(x(a), y(b), a, b) for a, b in points if drawable(a, self.log_x)]
+            body += _curve(one, number % COLOURS, shown)
+        legend, above = _legend(self.series)
+        return picture(legend + body, self.title, above=above)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The picture in matplotlib; returns the axes (needs the extra `report`)."""
+        ax = _axes(ax)
+        for one in self.series:
+            ax.plot(*zip(*one.points(self.log_y)), "--" if one.bound else "o-", label=one.label, markersize=3)
+        for label, value in self.levels:
+            ax.axhline(value, linestyle=":", color="black", label=label)
+        ax.set(xlabel=self.x_label, ylabel=self.y_label, title=self.title)
+        ax.set(xscale="log" if self.log_x else "linear", yscale="log" if self.log_y else "linear")
+        ax.legend()
+        return ax
+
+    def table(self) -> Table:
+        """One row for each x."""
+        xs = sorted({x for one in self.series for x in one.x})
+        found = [dict(zip(one.x, one.y)) for one in self.series]
+        rows = [[x, *(values.get(x) for values in found), *(v for _, v in self.levels)] for x in xs]
+        return [
+            self.x_label or "x",
+            *(s.label for s in self.series),
+            *(label for label, _ in self.levels),
+        ], rows
+
+
+@dataclass(frozen=True)
+class Bars(Display):
+    """Bars, the first `chosen` of them marked, against a floor.
+
+    >>> display = Bars("gap", labels=("1", "2"), values=(1.0, 0.1), floor=0.2, chosen=1)
+    >>> display.table()
+    (['', 'value', 'noise floor'], [['1', 1.0, 0.2], ['2', 0.1, 0.2]])
+    """
+
+    labels: tuple[str, ...] = ()
+    values: tuple[float | None, ...] = ()
+    x_label: str = ""
+    y_label: str = ""
+    floor: float | None = None
+    floor_label: str = "noise floor"
+    chosen: int | None = None
+    log: bool = False
+
+    def svg(self) -> str:
+        """The picture."""
+        known = [float(value) for value in self.values if drawable(value, self.log)]  # type: ignore[arg-type]
+        wide = bool(known) and self.log and max(known) > LOG_FROM * min(known)
+        floor = self.floor if drawable(self.floor, self.log) else None
+        if floor is not None and known and self.log:
+            wide = wide or max(*known, floor) > LOG_FROM * min(*known, floor)
+        x = Scale(0.0, max(len(self.values), 1), LEFT, WIDTH - RIGHT)
+        y = Scale.fit(
+            [*known, *([] if floor is None else [floor])] or [0.0, 1.0],  # type: ignore[list-item]
+            HEIGHT - BOTTOM, TOP, log=wide, zero=True,
+        )  # fmt: skip
+        stride = max(1, math.ceil(len(self.labels) * max((len(v) for v in self.labels), default=1) / 44))
+        ticks = [(i + 0.5, label) for i, label in enumerate(self.labels) if i % stride == 0]
+        body = frame(x, y, self.x_label, self.y_label, x_ticks=ticks or [(0.5, "")])
+        base = HEIGHT - BOTTOM
+        for i, (label, value) in enumerate(zip(self.labels, self.values)):
+            if not drawable(value, self.log):
+                continue
+            left, right, top = x(i + 0.14), x(i + 0.86), min(y(value), base - 1)  # type: ignore[arg-type]
+            marked = "bar" if self.chosen is None or i < self.chosen else "bar rest"
+            tip = escape(f"{label}: {pretty(value, 4)}")
+            body += (
+                f'<rect class="{marked}" x="{left}" y="{top}" width="{right - left:.2f}" '
+                f'height="{base - top:.2f}" rx="1.5" data-tip="{tip}"/>'
+            )
+        if floor is not None:
+            body += _level(self.floor_label, y(floor), right=True)
+        return picture(body, self.title)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The picture in matplotlib; returns the axes (needs the extra `report`)."""
+        ax = _axes(ax)
+        ax.bar(self.labels, [np.nan if value is None else value for value in self.values])
+        if self.floor is not None:
+            ax.axhline(self.floor, linestyle="--", color="black", label=self.floor_label)
+            ax.legend()
+        ax.set(
+            xlabel=self.x_label, ylabel=self.y_label, title=self.title, yscale="log" if self.log else "linear"
+        )
+        return ax
+
+    def table(self) -> Table:
+        """One row a bar."""
+        floor = [] if self.floor is None else [self.floor]
+        columns = [self.x_label, self.y_label or "value", *([self.floor_label] if floor else [])]
+        return columns, [[label, value, *floor] for label, value in zip(self.labels, self.values)]
+
+
+@dataclass(frozen=True)
+class Heatmap(Display):
+    """A matrix in colour: warm above zero, cool below; shares (never negative) in one colour.
+
+    `source` names where in the result's JSON the matrix stands, so that the page reads numbers from there.
+
+    >>> Heatmap("QK", matrix=np.eye(2)).table()
+    (['', '0', '1'], [[0, 1.0, 0.0], [1, 0.0, 1.0]])
+    """
+
+    matrix: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    x_label: str = ""
+    y_label: str = ""
+    signed: bool = True
+    source: str = ""
+    names: str = ""
+
+    def svg(self) -> str:
+        """The picture: the matrix as an image, its frame, and the value of the darkest cell."""
+        rows, columns = self.matrix.shape
+        side, left, top = 240.0, 30.0, 6.0
+        wide, tall = (side, side * rows / columns) if columns >= rows else (side * columns / rows, side)
+        tall, wide = max(tall, 14.0), max(wide, 14.0)
+        href = data_uri(self.matrix, signed=self.signed)
+        most = float(np.abs(self.matrix).max()) if self.matrix.size else 0.0
+        scale = f"±{pretty(most, 3)}" if self.signed else f"0 to {pretty(most, 3)}"
+        body = (
+            f'<rect class="paper" x="{left}" y="{top}" width="{wide:.2f}" height="{tall:.2f}"/>'
+            f'<image class="cells" x="{left}" y="{top}" width="{wide:.2f}" height="{tall:.2f}" '
+            f'preserveAspectRatio="none" href="{href}" data-source="{escape(self.source)}" '
+            f'data-rows="{rows}" data-columns="{columns}" data-names="{escape(self.names)}"/>'
+            f'<text class="name middle" x="{left + wide / 2:.2f}" y="{top + tall + 17:.2f}">{escape(self.x_label)}'
+            f'<tspan class="scale" dx="8">{escape(scale)}</tspan></text>'
+            f'<text class="name middle" x="18" y="{top + tall / 2:.2f}" '
+            f'transform="rotate(-90 18 {top + tall / 2:.2f})">{escape(self.y_label)}</text>'
+        )
+        return picture(body, self.title, width=left + wide + 6, height=top + tall + 24)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The picture in matplotlib; returns the axes (needs the extra `report`)."""
+        ax = _axes(ax)
+        most = float(np.abs(self.matrix).max()) or 1.0
+        style = {"cmap": "RdBu_r", "vmin": -most} if self.signed else {"cmap": "Blues", "vmin": 0}
+        ax.figure.colorbar(ax.imshow(self.matrix, vmax=most, **style), ax=ax)
+        ax.set(xlabel=self.x_label, ylabel=self.y_label, title=self.title)
+        return ax
+
+    def table(self) -> Table:
+        """The matrix with the numbers of its rows and columns."""
+        rows, columns = self.matrix.shape
+        return ["", *map(str, range(columns))], [[i, *map(float, self.matrix[i])] for i in range(rows)]
+
+
+def drawable(value: Any, log: bool) -> bool:
+    """Whether a value can stand in a picture.
+
+    >>> drawable(None, False), drawable(0.0, True), drawable(0.0, False)
+    (False, False, True)
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number and (value > 0 or not log)
+
+
+def _labelled_one_by_one(values: list[float], scale: Scale) -> bool:
+    """Whether every value can have a tick of its own: whole numbers with room between them."""
+    if not all(float(value).is_integer() for value in values):
+        return False
+    at = sorted({scale(value) for value in values})
+    return 0 < len(at) <= 12 and all(b - a >= 24 for a, b in pairwise(at))
+
+
+def _level(label: str, at: float, *, right: bool = False) -> str:
+    place = f'class="level-name end" x="{WIDTH - RIGHT}"' if right else f'class="level-name" x="{LEFT + 4}"'
+    return (
+        f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
+        f'<text {place} y="{at - 6 if at > TOP + 16 else at + 15}">{escape(label)}</text>'
+    )
+
+
+def _curve(series: Series, colour: int, points: list[tuple[float, float, float, float]]) -> str:
+    path = " ".join(f"{a},{b}" for a, b, _, _ in points)
+    dashed = " bound" if series.bound else ""
+    body = f'<polyline class="curve c{colour}{dashed}" points="{path}"/>'
+    dense = " dense" if len(points) > 40 or series.bound else ""
+    for a, b, x, y in points:
+        tip = escape(f"{series.label}: {pretty(y, 4)} at {pretty(x, 4)}")
+        body += f'<circle class="point c{colour}{dense}" cx="{a}" cy="{b}" r="3.2" data-tip="{tip}"/>'
+    return body
+
+
+def _legend(series: Sequence[Series]) -> tuple[str, float]:
+    """The legend above the picture and its height; nothing for a single curve."""
+    if len(series) < 2:
+        return "", 0.0
+    rows: list[list[tuple[float, int, Series]]] = [[]]
+    left = float(LEFT)
+    for number, one in enumerate(series):
+        wide = 34 + 7.2 * len(one.label)
+        if rows[-1] and left + wide > WIDTH - RIGHT:
+            rows.append([])
+            left = float(LEFT)
+        rows[-1].append((left, number % COLOURS, one))
+        left += wide
+    body = ""
+    for index, row in enumerate(rows):
+        at = -18.0 * (len(rows) - index) + 14
+        for left, colour, one in row:
+            dashed = " bound" if one.bound else ""
+            body += (
+                f'<line class="curve c{colour}{dashed}" x1="{left}" x2="{left + 16}" y1="{at - 4}" y2="{at - 4}"/>'
+                f'<text class="legend" x="{left + 21}" y="{at}">{escape(one.label)}</text>'
+            )
+    return body, 18.0 * len(rows)
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    from matplotlib.figure import Figure
+
+    return Figure(layout="constrained").subplots()

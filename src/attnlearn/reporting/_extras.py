@@ -1,0 +1,136 @@
+"""Sections that only some results have: the diagnosis of a misfit, standard errors, tiers of training, smaller counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnlearn.reporting._displays import Bars, Lines, Series, drawable
+from attnlearn.reporting._sections import Section, facts
+
+
+def extra_sections(document: dict[str, Any]) -> list[Section]:
+    """The sections for what `stats` holds beyond the usual.
+
+    >>> stats = {"diagnosis": {"cause": "residual", "evidence": [{"name": "residual", "evidence": 0.9, "text": "X"}]}}
+    >>> [section.title for section in extra_sections({"stats": stats})]
+    ['Why no attention layer fits']
+    """
+    found = []
+    for make in (_diagnosis, _standard_errors, _curve, _tiers):
+        try:
+            section = make(document["stats"], document)
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue
+        if section is not None:
+            found.append(section)
+    return found
+
+
+def _diagnosis(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
+    diagnosis = stats.get("diagnosis")
+    if not diagnosis:
+        return None
+    causes = diagnosis["evidence"]
+    told = {entry["name"]: entry["text"] for entry in causes}
+    return Section(
+        "Why no attention layer fits",
+        f"The likeliest cause is “{diagnosis['cause']}”: {told.get(diagnosis['cause'], 'no remark')}.",
+        displays=[
+            Bars(
+                "Causes, by evidence",
+                "Share of the misfit that each cause would explain.",
+                labels=tuple(entry["name"] for entry in causes),
+                values=tuple(entry["evidence"] for entry in causes),
+                x_label="cause",
+                y_label="evidence",
+            )
+        ],
+        facts=[(entry["name"], entry["text"]) for entry in causes],
+    )
+
+
+def _standard_errors(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
+    errors = stats.get("standard_errors")
+    if not errors:
+        return None
+    heads = list(range(len(errors["theta"])))
+    return Section(
+        "How exact the noise allows",
+        f"Noise of {errors['noise']:.3g} in the outputs leaves each head uncertain by these standard errors. "
+        "They hold if the noise is independent; they are no certificate.",
+        displays=[
+            Lines(
+                "Standard errors by head",
+                "Expected relative error of Θ and W.",
+                series=(Series("Θ", heads, errors["theta"]), Series("W", heads, errors["w"])),
+                x_label="head",
+                y_label="relative error",
+                log_y=True,
+            )
+        ],
+    )
+
+
+def _curve(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
+    """Error for every smaller number of heads (compress)."""
+    curve = stats.get("curve")
+    if not curve:
+        return None
+    rows = (
+        curve if isinstance(curve, list) else [{"heads": key, "error": value} for key, value in curve.items()]
+    )
+    pairs = sorted((int(row["heads"] if "heads" in row else row["num_heads"]), row["error"]) for row in rows)
+    numeric = [(heads, error) for heads, error in pairs if drawable(error, True)]
+    return Section(
+        "Error for every smaller number of heads",
+        "What each further head removed costs.",
+        displays=[
+            Lines(
+                "Error against heads kept",
+                "Relative error of the outputs after refitting.",
+                series=(Series("error", [p[0] for p in numeric], [p[1] for p in numeric]),),
+                x_label="heads kept",
+                y_label="relative error",
+                log_y=True,
+            )
+        ],
+    )
+
+
+def _tiers(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
+    tiers = stats.get("tiers")
+    if not tiers:
+        return None
+    checks = document["certificate"]["checks"]
+    premises = [
+        check["code"] for check in checks if check["code"].startswith("A.") and check["status"] == "fails"
+    ]
+    a_priori, verified, measured = (
+        tiers.get(name) or {} for name in ("a-priori", "run-verified", "measured")
+    )
+    bars = [
+        ("a priori", None if premises else a_priori.get("bound")),
+        ("this run", verified.get("bound")),
+        ("mean loss", verified.get("measured")),
+        ("held out", measured.get("loss")),
+    ]
+    shown = [(name, value) for name, value in bars if drawable(value, True)]
+    missing = f" The a-priori bound does not apply: {', '.join(premises)} fail." if premises else ""
+    return Section(
+        "Guarantees in three tiers",
+        "A priori: before training, from the theorem. Run-verified: what this very run proved. Measured: on examples "
+        f"kept apart.{missing}",
+        displays=[
+            Bars(
+                "Bounds beside measurements",
+                "Bounds first, then what was measured.",
+                labels=tuple(name for name, _ in shown),
+                values=tuple(value for _, value in shown),
+                x_label="tier",
+                y_label="loss",
+                chosen=sum(name in ("a priori", "this run") for name, _ in shown),
+                log=True,
+            )
+        ],
+        facts=[row for name, tier in tiers.items() for row in facts(tier or {}, f"{name} · ")],
+    )

@@ -1,0 +1,210 @@
+"""One panel per head: QK and OV maps, spectra, what it attends to; and how similar the heads are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlearn.reporting._displays import Bars, Display, Heatmap, Lines, Series
+from attnlearn.reporting._numbers import pretty
+
+MOST_PANELS = 48
+"""Heads with a panel of their own: more would make the page too long and the file too large."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What the page shows of one head: its name, facts as (name, value), maps and spectrum, attention."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    maps: list[Display]
+    attention: list[Display]
+
+
+def head_panels(document: dict[str, Any]) -> list[Panel]:
+    """The panels of all heads that the summary of a result describes.
+
+    >>> from attnlearn import AttentionLayer, Outcome, Solution
+    >>> panels = head_panels(Solution(AttentionLayer.random(2, 4), Outcome.RECOVERED).to_json())
+    >>> [panel.name for panel in panels], [display.title for display in panels[0].maps]
+    (['Head 0', 'Head 1'], ['QK map: what is compared', 'OV map: what is passed on', 'Rank spectrum'])
+    """
+    summary = ((document.get("layer") or {}).get("summary")) or {}
+    maps = summary.get("maps") or []
+    shown = [entry for entry in maps[:MOST_PANELS] if isinstance(entry, dict)]
+    return [_panel(document, summary, i, entry) for i, entry in enumerate(shown)]
+
+
+def overview(document: dict[str, Any]) -> list[Display]:
+    """Displays over all heads: similarity, norms, proved error per head."""
+    summary = ((document.get("layer") or {}).get("summary")) or {}
+    found: list[Display] = []
+    similarity = summary.get("similarity")
+    if similarity and len(similarity) > 1:
+        found.append(
+            Heatmap(
+                "Similarity of heads",
+                "Cosine between the Θ of two heads; the diagonal is 1. Click a cell to see the head of its row.",
+                matrix=np.array(similarity, float),
+                x_label="head",
+                y_label="head",
+                source="layer.summary.similarity",
+                names="head",
+            )
+        )
+    found += _bounds(document)
+    attention = (summary.get("attention") or {}).get("heads") or []
+    if attention:
+        found.append(
+            Bars(
+                "How widely heads look",
+                f"Effective number of the {summary['attention']['tokens']} tokens a query attends to: all of them "
+                "when attention is uniform, 1 when it is one-hot.",
+                labels=tuple(str(i) for i in range(len(attention))),
+                values=tuple(entry["effective_tokens"] for entry in attention),
+                x_label="head",
+                y_label="effective tokens",
+                floor=float(summary["attention"]["tokens"]),
+                floor_label="uniform",
+            )
+        )
+    norms = summary.get("norms")
+    if norms:
+        heads = list(range(len(norms["w"])))
+        found.append(
+            Lines(
+                "Size of the weights",
+                "Frobenius norms of the scores W and of the read-out U of every head.",
+                series=(Series("scores W", heads, norms["w"]), Series("read-out U", heads, norms["u"])),
+                x_label="head",
+                y_label="norm",
+            )
+        )
+    return found
+
+
+def _bounds(document: dict[str, Any]) -> list[Display]:
+    claims = {claim["code"]: claim for claim in document["certificate"]["claims"]}
+    value = claims.get("C3", {}).get("value")
+    if not isinstance(value, dict) or not value.get("heads"):
+        return []
+    proved = claims["C3"]["established"]
+    return [
+        Bars(
+            "Error of every head, at most" if proved else "Error of every head: bound not established",
+            "Claim C3: relative error of Θ and W, per head.",
+            labels=tuple(str(i) for i in range(len(value["heads"]))),
+            values=tuple(value["heads"]),
+            x_label="head",
+            y_label="relative error",
+            log=True,
+        )
+    ]
+
+
+def _panel(document: dict[str, Any], summary: dict[str, Any], index: int, entry: dict[str, Any]) -> Panel:
+    trained = summary.get("kind") == "classifier"
+    where = f"layer.summary.maps.{index}"
+    displays: list[Display] = [
+        Heatmap(
+            "Score map: what is compared" if trained else "QK map: what is compared",
+            "W, from the query's token (rows) to the key's token (columns)."
+            if trained
+            else "Θ, from the query's token (rows) to the key's token (columns).",
+            matrix=np.array(entry["theta"], float),
+            x_label="key coordinate",
+            y_label="query coordinate",
+            source=f"{where}.theta",
+        ),
+        Heatmap(
+            "Read-out map: what is passed on" if trained else "OV map: what is passed on",
+            "U, by position (rows) and coordinate (columns)."
+            if trained
+            else "W, from the attended token (rows) to the output (columns).",
+            matrix=np.array(entry["w"], float),
+            x_label="coordinate" if trained else "output coordinate",
+            y_label="position" if trained else "token coordinate",
+            source=f"{where}.w",
+        ),
+    ]
+    attention = ((summary.get("attention") or {}).get("heads") or [None] * (index + 1))[index]
+    attended = _attention(summary["attention"], attention, index) if attention else []
+    displays.append(_spectrum(entry, trained))
+    return Panel(f"Head {index}", _facts(summary, index, attention), displays, attended)
+
+
+def _spectrum(entry: dict[str, Any], trained: bool) -> Display:
+    theta, w = entry["theta_singular"], entry["w_singular"]
+    return Lines(
+        "Rank spectrum",
+        "Singular values relative to the largest; a cliff shows the rank.",
+        series=(
+            Series("scores W" if trained else "Θ (QK)", list(range(1, len(theta) + 1)), _relative(theta)),
+            Series("read-out U" if trained else "W (OV)", list(range(1, len(w) + 1)), _relative(w)),
+        ),
+        x_label="singular value",
+        y_label="relative size",
+        log_y=True,
+    )
+
+
+def _relative(values: list[float]) -> list[float | None]:
+    """Relative to the largest; what is below rounding is noise of the SVD and only stretches the axis."""
+    most = max(values, default=0.0) or 1.0
+    return [value / most if value / most > 1e-17 else None for value in values]
+
+
+def _attention(attention: dict[str, Any], entry: dict[str, Any], index: int) -> list[Display]:
+    where = f"layer.summary.attention.heads.{index}"
+    found: list[Display] = [
+        Heatmap(
+            "What it attends to, on average",
+            f"Mean attention over {attention['inputs']} {attention['source']}.",
+            matrix=np.array(entry["mean"], float),
+            x_label="key position",
+            y_label="query position",
+            signed=False,
+            source=f"{where}.mean",
+        )
+    ]
+    for number, sample in enumerate(entry["samples"]):
+        found.append(
+            Heatmap(
+                f"On sample input {number + 1}",
+                "Each row is one query's attention and sums to 1.",
+                matrix=np.array(sample, float),
+                x_label="key position",
+                y_label="query position",
+                signed=False,
+                source=f"{where}.samples.{number}",
+            )
+        )
+    return found
+
+
+def _facts(summary: dict[str, Any], index: int, attention: dict[str, Any] | None) -> list[tuple[str, str]]:
+    facts: list[tuple[str, str]] = []
+    heads = summary.get("heads") or []
+    if index < len(heads):
+        head = heads[index]
+        facts += [
+            ("‖Θ‖", pretty(head["theta_norm"], 3)),
+            ("rank of Θ", f"{head['theta_rank']} (effective {head['theta_effective_rank']:.1f})"),
+            ("‖W‖", pretty(head["w_norm"], 3)),
+            ("rank of W", f"{head['w_rank']} (effective {head['w_effective_rank']:.1f})"),
+            ("query bias ‖c‖", pretty(head["query_bias_norm"], 3)),
+        ]
+        if head["nearest_head"] is not None:
+            facts.append(("closest head", f"{head['nearest_head']} (cosine {head['similarity']:.2f})"))
+    norms = summary.get("norms")
+    if norms:
+        facts += [("‖W‖", pretty(norms["w"][index], 3)), ("‖U‖", pretty(norms["u"][index], 3))]
+    if attention:
+        facts.append(("attends to", f"{attention['effective_tokens']:.1f} tokens, effectively"))
+        facts.append(("largest weight", f"{100 * attention['largest']:.0f} % on average"))
+        if "own_share" in attention:
+            facts.append(("own token", f"{100 * attention['own_share']:.0f} % of attention"))
+    return facts

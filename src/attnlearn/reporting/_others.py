@@ -1,0 +1,66 @@
+"""Pages of `conditions` and of any other command: checks and figures as tables, with the advice on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnlearn.reporting._page import Page, check_row
+from attnlearn.reporting._sections import Section, facts, provenance_rows
+from attnlearn.reporting._verdict import Verdict
+
+
+def conditions_page(document: dict[str, Any]) -> Page:
+    """Whether a layer can be learned, by which route, and from how much.
+
+    >>> advice = {"route": "spectral", "text": "take the spectral route", "routes": []}
+    >>> document = {"schema": "attnlearn/conditions", "checks": [], "figures": {}, "advice": advice}
+    >>> conditions_page(document).verdict.sentence
+    'Take the spectral route.'
+    """
+    advice = document["advice"]
+    text = str(advice["text"]).strip().rstrip(".")
+    routes = [
+        (str(entry.get("route", entry.get("name", ""))), facts(entry)) for entry in advice.get("routes") or ()
+    ]
+    return Page(
+        title="Conditions for learning",
+        kind="conditions",
+        verdict=Verdict(
+            "good" if advice.get("route") else "bad",
+            f"Route: {advice['route']}" if advice.get("route") else "No route",
+            f"{text[:1].upper()}{text[1:]}.",
+            scope="Conditions are measured on these tokens; they are advice, not a certificate.",
+        ),
+        checks=[check_row(check) for check in document["checks"]],
+        sections=[
+            *(Section(f"Route {name}" if name else "Route", facts=rows) for name, rows in routes),
+            Section("Figures", facts=facts(document.get("figures") or {})),
+        ],
+        provenance=provenance_rows(document),
+        command=str((document.get("provenance") or {}).get("command") or ""),
+    )
+
+
+def other_page(document: dict[str, Any]) -> Page:
+    """Any other result of a command: its figures as a table."""
+    name = str(document.get("schema", "")).removeprefix("attnlearn/") or "result"
+    shown = {
+        k: v for k, v in document.items() if k not in ("schema", "version", "provenance", "advice", "verdict")
+    }
+    advice = document.get("advice")
+    told = str(
+        document.get("verdict") or (advice[0] if isinstance(advice, list) and advice else advice) or ""
+    )
+    return Page(
+        title=name.capitalize(),
+        kind=name,
+        verdict=Verdict(
+            "partial",
+            "Measured",
+            told or f"The figures that attnlearn {name} measured.",
+            scope="Measured figures; nothing is certified here.",
+        ),
+        sections=[Section("Figures", facts=facts(shown))],
+        provenance=provenance_rows(document),
+        command=str((document.get("provenance") or {}).get("command") or ""),
+    )

@@ -1,0 +1,198 @@
+"""A page as data: from a JSON result to sections, before any HTML.
+
+`solution` results get verdict, figures of merit, claims, checks, phases and heads; the tables of `leak`, `reproduce` and
+other commands get a verdict and their displays. Whatever is in the JSON and has no picture stays readable as a table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnlearn.reporting._displays import Display
+from attnlearn.reporting._extras import extra_sections
+from attnlearn.reporting._figures import phase_figures
+from attnlearn.reporting._heads import Panel, head_panels, overview
+from attnlearn.reporting._numbers import cell, pretty, seconds
+from attnlearn.reporting._sections import Section, facts
+from attnlearn.reporting._verdict import Verdict, verdict
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """A check as the page shows it; `bar` is the length of its slack in percent, logarithmic up to 1e6."""
+
+    code: str
+    text: str
+    status: str
+    value: str
+    threshold: str
+    slack: str
+    unit: str
+    bar: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything a report shows."""
+
+    title: str
+    kind: str
+    verdict: Verdict
+    outcome: str = ""
+    tiles: list[tuple[str, str, str]] = field(default_factory=list)
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[CheckRow] = field(default_factory=list)
+    phases: list[Section] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    overview: list[Display] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
+    heads_left_out: int = 0
+    provenance: list[tuple[str, str]] = field(default_factory=list)
+    command: str = ""
+
+
+def solution_page(document: dict[str, Any]) -> Page:
+    """The page of a result with schema attnlearn/solution.
+
+    >>> from attnlearn import Outcome, Solution
+    >>> solution_page(Solution.failed(Outcome.INTERRUPTED).to_json()).verdict.badge
+    'Nothing learned'
+    """
+    summary = ((document.get("layer") or {}).get("summary")) or {}
+    trained = summary.get("kind") == "classifier" or document["outcome"] == "TRAINED"
+    panels = head_panels(document)
+    return Page(
+        title=_title(document, trained),
+        kind="solution",
+        verdict=verdict(document),
+        outcome=document["outcome"],
+        tiles=_tiles(document, trained),
+        claims=document["certificate"]["claims"],
+        checks=[check_row(check) for check in document["certificate"]["checks"]],
+        phases=[_phase(document, phase) for phase in document["phases"]],
+        sections=extra_sections(document),
+        overview=overview(document),
+        panels=panels,
+        heads_left_out=len(summary.get("maps") or []) - len(panels),
+        provenance=_provenance(document),
+        command=command(document),
+    )
+
+
+def _title(document: dict[str, Any], trained: bool) -> str:
+    """What the page is about; "recovered" only where the outcome says so."""
+    if trained:
+        return "Trained attention classifier"
+    if document.get("layer") is None:
+        return "Attention layer, not found"
+    named = {"RECOVERED": "Recovered attention layer", "COMPRESSED": "Compressed attention layer"}
+    return named.get(document["outcome"], "Fitted attention layer")
+
+
+def check_row(check: dict[str, Any]) -> CheckRow:
+    """One check, with the length of its bar.
+
+    >>> row = check_row({"code": "C1.error", "status": "holds", "value": 1e-9, "threshold": 1e-3, "slack": 1e6})
+    >>> row.slack, row.bar
+    ('1.0 × 10⁶ ×', 100)
+    """
+    slack = check.get("slack")
+    bar = 0
+    if isinstance(slack, int | float) and slack > 0:
+        bar = round(100 * min(abs(math.log10(slack)) / 6, 1.0))
+    elif check["status"] == "holds" and check.get("value") is not None:
+        bar = 100
+    return CheckRow(
+        check["code"],
+        str(check.get("text") or ""),
+        check["status"],
+        pretty(check.get("value"), 3),
+        pretty(check.get("threshold"), 3),
+        f"{pretty(slack)} ×" if slack is not None else "–",
+        str(check.get("unit") or ""),
+        max(bar, 2) if check["status"] in ("holds", "fails") else 0,
+    )
+
+
+def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]]:
+    """Number, what it is, and a remark; only what is known."""
+    stats, shapes = document["stats"], (document.get("layer") or {}).get("shapes") or {}
+    claims = {claim["code"]: claim for claim in document["certificate"]["claims"]}
+    tiles: list[tuple[str, str, str]] = []
+    theta = shapes.get("theta") or shapes.get("w")
+    if theta:
+        tiles.append((pretty(theta[0]), "heads", f"tokens of dimension {theta[-1] if trained else theta[1]}"))
+    value = claims.get("C1", {}).get("value")
+    if isinstance(value, dict):
+        proved = "" if claims["C1"]["established"] else ", not established"
+        tiles.append(
+            (
+                pretty(value["error"]),
+                "function error",
+                f"on {100 * value['fraction']:.2f} % of inputs{proved}",
+            )
+        )
+    value = claims.get("C3", {}).get("value")
+    if isinstance(value, dict) and value.get("heads"):
+        proved = "bound" if claims["C3"]["established"] else "not established"
+        tiles.append((pretty(max(value["heads"])), "parameter error", proved))
+    value = claims.get("R", {}).get("value")
+    if isinstance(value, dict):
+        tiles.append(
+            (pretty(value.get("measured"), 3), "mean training loss", f"bound {pretty(value.get('bound'), 3)}")
+        )
+    if stats.get("sequences") is not None:
+        tiles.append((pretty(stats["sequences"]), "queries", f"{pretty(stats.get('scalars'))} numbers read"))
+    elif stats.get("examples") is not None:
+        tiles.append((pretty(stats["examples"]), "examples", f"of {stats.get('tokens', '?')} tokens"))
+    elif stats.get("steps") is not None:
+        tiles.append((pretty(stats["steps"]), "steps", f"training error {100 * stats['train_error']:.1f} %"))
+    if document["phases"]:
+        total = sum(phase["seconds"] for phase in document["phases"])
+        memory = document["provenance"].get("peak_memory_mb")
+        tiles.append((seconds(total), "time", f"{memory:,.0f} MB of memory" if memory else ""))
+    return tiles
+
+
+def _phase(document: dict[str, Any], phase: dict[str, Any]) -> Section:
+    return Section(
+        phase["name"],
+        displays=phase_figures(document, phase),
+        facts=facts(phase["evidence"]),
+        seconds=phase["seconds"],
+    )
+
+
+def _provenance(document: dict[str, Any]) -> list[tuple[str, str]]:
+    provenance, layer = document["provenance"], document.get("layer") or {}
+    rows = [(name, str(version)) for name, version in (provenance.get("versions") or {}).items()]
+    rows += [
+        (name, cell(provenance[key]))
+        for name, key in (
+            ("machine", "machine"),
+            ("CPUs", "cpus"),
+            ("date", "date"),
+            ("peak memory, MB", "peak_memory_mb"),
+        )
+        if provenance.get(key) is not None
+    ]
+    if document["stats"].get("seed") is not None:
+        rows.append(("seed", cell(document["stats"]["seed"])))
+    if layer.get("path"):
+        rows += [("weights", layer["path"]), ("SHA-256 of the weights", layer.get("sha256") or "–")]
+    return rows
+
+
+def command(document: dict[str, Any]) -> str:
+    """The command that made a result, or the Python call when there was none."""
+    known = document["provenance"].get("command")
+    if known:
+        return str(known)
+    stats = document["stats"]
+    if "method" in stats:
+        return f"attnlearn.recover(x, y, method={stats['method']!r}, seed={stats.get('seed', 0)})"
+    if "sequences" in stats:
+        return f"attnlearn.extract(oracle, dim, seed={stats.get('seed', 0)})"
+    return ""

@@ -1,0 +1,97 @@
+"""`report`: one self-contained HTML file from a result.
+
+The page is made from the JSON result alone, so that it can be made later and elsewhere. Cost: well under a second for
+a layer with 8 heads. What can fail: a file that is no result of attnlearn is refused with one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from attnlearn._errors import require
+from attnlearn._files import atomic_path, existing_file
+from attnlearn.reporting._leak import leak_page
+from attnlearn.reporting._others import conditions_page, other_page
+from attnlearn.reporting._page import Page, solution_page
+from attnlearn.reporting._reproduction import reproduce_page
+from attnlearn.reporting._scrub import scrub
+
+MOST_BYTES = 200 * 2**20
+"""A result file larger than this is no result: real ones are a few megabytes."""
+
+PAGES = {
+    "attnlearn/solution": solution_page,
+    "attnlearn/leak": leak_page,
+    "attnlearn/reproduce": reproduce_page,
+    "attnlearn/conditions": conditions_page,
+}
+VERSION = 1
+
+
+def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a result as one HTML file that needs no network, and return its path.
+
+    `solution_or_path` is a `Solution`, the JSON file that one was saved to, or what any command wrote with `--json`.
+    Home folders, user and host names are taken out of everything that is written.
+
+    >>> import tempfile
+    >>> from attnlearn import AttentionLayer, Outcome, Solution
+    >>> page = Path(tempfile.mkdtemp()) / "report.html"
+    >>> report(Solution(AttentionLayer.random(2, 4), Outcome.NOT_ESTABLISHED), page).name
+    'report.html'
+    >>> "not certified" in page.read_text("utf-8")
+    True
+    """
+    from attnlearn.reporting._render import render
+
+    document = scrub(as_document(solution_or_path))
+    text = render(make_page(document), document)
+    target = Path(path)
+    with atomic_path(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return target
+
+
+def make_page(document: dict[str, Any]) -> Page:
+    """The page of a result; a result that does not hold what its schema asks for is refused."""
+    schema = document.get("schema")
+    make = PAGES.get(str(schema), other_page)
+    try:
+        return make(document)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"path: must hold a whole result of schema {schema}, got one without ({what})"
+        ) from error
+
+
+def as_document(source: Any) -> dict[str, Any]:
+    """A result as JSON: from an object that has `to_json`, from JSON itself, or from a file."""
+    if hasattr(source, "to_json"):
+        return source.to_json()
+    if not isinstance(source, dict):
+        source = _read(source)
+    schema = source.get("schema") if isinstance(source, dict) else None
+    require(
+        isinstance(schema, str) and schema.startswith("attnlearn/"),
+        "path", "must be a JSON result of attnlearn (with a schema)", schema,
+    )  # fmt: skip
+    require(source.get("version") == VERSION, "path", f"must have version {VERSION}", source.get("version"))
+    return source
+
+
+def _read(source: str | os.PathLike[str]) -> Any:
+    found = existing_file(source)
+    require(
+        found.stat().st_size <= MOST_BYTES,
+        "path",
+        f"must have at most {MOST_BYTES} bytes",
+        found.stat().st_size,
+    )
+    try:
+        return json.loads(found.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"path: must be JSON, got {found.name} ({error})") from error

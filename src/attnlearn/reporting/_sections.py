@@ -1,0 +1,57 @@
+"""Parts of a page: a titled section, and nested figures as rows of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnlearn.reporting._displays import Display
+from attnlearn.reporting._numbers import cell
+
+LONGEST = 12
+"""Entries of a list that a table of evidence shows; the rest is in the JSON."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of the page: text, displays, and facts as a table."""
+
+    title: str
+    text: str = ""
+    displays: list[Display] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the table is shown at once: only when it is all there is."""
+        return not self.displays
+
+
+def facts(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A nested dictionary as rows of a table; long lists are cut.
+
+    >>> facts({"a": 1, "b": {"c": [1.5, 2.0]}})
+    [('a', '1'), ('b · c', '1.5, 2')]
+    """
+    rows: list[tuple[str, str]] = []
+    for name, value in values.items():
+        label = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, dict):
+            rows += facts(value, f"{label} · ")
+        elif isinstance(value, list) and any(isinstance(entry, list | dict) for entry in value):
+            rows.append((label, f"{len(value)} entries, in the JSON"))
+        elif isinstance(value, list) and len(value) > LONGEST:
+            rows.append((label, f"{cell(value[:LONGEST])}, … ({len(value)} values)"))
+        else:
+            rows.append((label, cell(value)))
+    return rows
+
+
+def provenance_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a result says of its making, without the command, which is shown apart.
+
+    >>> provenance_rows({"provenance": {"cpus": 2, "command": "attnlearn leak"}})
+    [('cpus', '2')]
+    """
+    return [(name, value) for name, value in facts(document.get("provenance") or {}) if name != "command"]

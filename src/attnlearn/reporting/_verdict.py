@@ -1,0 +1,190 @@
+"""The verdict of a result in one sentence: what was learned, how sure, what is not established.
+
+The sentence is made from the JSON alone, for every outcome and every kind of result. It never says more than the
+certificate: a claim that is not established is named as such, and a layer without a certificate is "fitted", not
+"recovered".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from attnlearn._result import Outcome
+from attnlearn.reporting._numbers import pretty
+
+REASONS: dict[str, str] = {
+    "RECOVERED": "not every claim of its certificate is established",
+    "COMPRESSED": "the error of the smaller layer is not established",
+    "TRAINED": "the guarantee for this run is not established",
+    "BELOW_NOISE_FLOOR": "the outputs carry noise, and the answer is only as exact as the noise allows",
+    "TOO_FEW_EXAMPLES": "there are too few examples to settle the answer",
+    "TOKENS_DEGENERATE": "the tokens vary in too few directions to show the whole layer",
+    "HEADS_INDISTINGUISHABLE": "two heads are too close to be told apart on these tokens",
+    "PROJECTIONS_CANCEL": "the projections of the heads cancel in their sum",
+    "TOO_MANY_HEADS": "no row of outputs can prove that all heads agree, because m (k − 1) exceeds d_out",
+    "LOW_EFFECTIVE_RANK": "a head's scores or projection have effective rank near one",
+    "ATTENTION_TOO_WEAK": "attention hardly differs from a plain average on these tokens",
+    "SATURATED": "attention is nearly one-hot on these tokens",
+    "NOT_ATTENTION": "no single attention layer explains the outputs",
+    "BUDGET_SPENT": "the budget of examples, queries or steps is used up",
+    "INTERRUPTED": "the run was interrupted",
+    "ORACLE_FAILED": "the oracle stopped answering properly",
+    "NUMERICAL_FAILURE": "a phase produced numbers that are not finite",
+    "NOT_ESTABLISHED": "the answer fits, but not every check of the certificate holds",
+}
+CLAIM_NAMES: dict[Any, str] = {
+    "C1": "the function error on most inputs (C1)",
+    "C2": "the number of heads (C2)",
+    "C3": "the error of every parameter (C3)",
+    "R": "the bound on the training loss of this run (R)",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`tone` is good, partial or bad; `sentence` says what was learned; `missing` what is not established.
+
+    >>> Verdict("bad", "Not certified", "No layer was learned.", ("everything",), "give more").tone
+    'bad'
+    """
+
+    tone: str
+    badge: str
+    sentence: str
+    missing: tuple[str, ...] = ()
+    remedy: str = ""
+    scope: str = ""
+
+
+def verdict(document: dict[str, Any]) -> Verdict:
+    """The verdict of a result in JSON.
+
+    >>> from attnlearn import Outcome, Solution
+    >>> verdict(Solution.failed(Outcome.SATURATED).to_json()).sentence
+    'No layer was learned: attention is nearly one-hot on these tokens.'
+    """
+    outcome = Outcome[document["outcome"]]
+    claims = {claim["code"]: claim for claim in document["certificate"]["claims"]}
+    # The word of the file is not enough: every claim in it must be established too.
+    certified = bool(
+        document["certified"] and claims and all(claim["established"] for claim in claims.values())
+    )
+    trained = _kind(document) == "classifier"
+    missing = tuple(
+        CLAIM_NAMES.get(code, str(claim["text"]))
+        for code, claim in claims.items()
+        if not claim["established"]
+    )
+    remedy = _remedy(document, outcome)
+    if certified:
+        told = _trained(document, claims) if trained else _learned(document, claims)
+        return Verdict("good", "Certified", told, (), "", _scope(document, claims, trained))
+    if document["layer"] is None:
+        thing = "model" if outcome is Outcome.TRAINED else "layer"
+        return Verdict(
+            "bad", "Nothing learned", f"No {thing} was learned: {REASONS[outcome.name]}.", (), remedy
+        )
+    told = f"{_subject(document, trained)}, but it is not certified: {REASONS[outcome.name]}."
+    held = [code for code, claim in claims.items() if claim["established"]]
+    if held:
+        told += f" Established is only {_listed([CLAIM_NAMES.get(code, str(code)) for code in held])}."
+    return Verdict(
+        "partial", "Not certified", told, missing or ("anything: there are no claims",), remedy,
+        _scope(document, claims, trained) if held else "",
+    )  # fmt: skip
+
+
+def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
+    """The outcome's remedy, with the figures that the result holds in place of their names."""
+    stats = document["stats"]
+    needed, diagnosis = stats.get("examples_needed"), stats.get("diagnosis")
+    if outcome is Outcome.TOO_FEW_EXAMPLES and isinstance(needed, int):
+        return f"more examples: about {needed:,} in all"
+    if outcome is Outcome.NOT_ATTENTION and isinstance(diagnosis, dict):
+        told = {entry["name"]: entry["text"] for entry in diagnosis.get("evidence") or ()}
+        cause = diagnosis.get("cause")
+        if told.get(cause):
+            return f"the likeliest cause is “{cause}”: {told[cause]}"
+    return str(document.get("remedy") or outcome.remedy)
+
+
+def _kind(document: dict[str, Any]) -> str:
+    return ((document.get("layer") or {}).get("summary") or {}).get("kind", "attention layer")
+
+
+def _heads(document: dict[str, Any]) -> int | None:
+    shapes = (document.get("layer") or {}).get("shapes") or {}
+    first = shapes.get("theta") or shapes.get("w")
+    return first[0] if first else None
+
+
+def _count(number: int | None) -> str:
+    return "heads" if number is None else "1 head" if number == 1 else f"{number} heads"
+
+
+def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
+    number = _heads(document)
+    before = document["stats"].get("source_heads")
+    if document["outcome"] == "COMPRESSED":
+        done = f"The layer was refitted with {_count(number)}" + (f" instead of {before}" if before else "")
+    else:
+        done = (
+            "The head of the layer was recovered"
+            if number == 1
+            else f"All {_count(number)} of the layer were recovered"
+        )
+    parts = []
+    if (value := claims.get("C1", {}).get("value")) and isinstance(value, dict):
+        share, sure = 100 * value["fraction"], claims["C1"].get("confidence")
+        with_sureness = f", with confidence {100 * sure:.6g} %" if sure else ""
+        parts.append(
+            f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of inputs{with_sureness}"
+        )
+    if (value := claims.get("C3", {}).get("value")) and isinstance(value, dict) and value.get("heads"):
+        parts.append(f"every Θ and W is right to {pretty(max(value['heads']))}")
+    return done + (": " + "; ".join(parts) if parts else "") + "."
+
+
+def _trained(document: dict[str, Any], claims: dict[str, Any]) -> str:
+    number, value = _heads(document), claims.get("R", {}).get("value")
+    told = f"A classifier with {_count(number)} was trained"
+    if isinstance(value, dict) and value.get("bound") is not None:
+        told += (
+            f": its mean training loss is proved to be at most {pretty(value['bound'], 3)} for this very run"
+            f" (measured {pretty(value['measured'], 3)})"
+        )
+    return told + "."
+
+
+def _subject(document: dict[str, Any], trained: bool) -> str:
+    number = _heads(document)
+    return f"A {'classifier' if trained else 'layer'} with {_count(number)} was {'trained' if trained else 'fitted'}"
+
+
+def _scope(document: dict[str, Any], claims: dict[str, Any], trained: bool) -> str:
+    """What even a full certificate leaves open."""
+    if trained:
+        measured = (document["stats"].get("tiers") or {}).get("measured") or {}
+        if measured.get("error_interval"):
+            low, high = measured["error_interval"]
+            return (
+                f"On {measured['examples']} held-out examples the error is {100 * measured['error']:.1f} % "
+                f"(95 % interval {100 * low:.1f} % to {100 * high:.1f} %); nothing is proved beyond that."
+            )
+        return "The certificate is about training; nothing is established about new examples."
+    value = claims.get("C1", {}).get("value")
+    rest = (
+        f" On the remaining {100 * (1 - value['fraction']):.2f} % nothing is said."
+        if isinstance(value, dict)
+        else ""
+    )
+    where = document["stats"].get("certify_distribution")
+    inputs = (
+        f"inputs drawn as for the certificate ({where})" if where else "inputs distributed like the examples"
+    )
+    return f"C1 holds for {inputs}.{rest}"
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
