@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from attnlearn import AttentionLayer, distance, load, recover
+from attnlearn.solve._uncertainty import standard_errors
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
 TARGET = 1e-6
 FRESH = 1_000
+FIT_SHARE = 0.8
 
 D32 = {"layer": "random", "dim": 32, "k": 8, "heads": 8, "rank": 4, "scale": 2.0, "num": 20_000}
 D64 = {"layer": "random", "dim": 64, "k": 8, "heads": 12, "rank": 8, "scale": 2.0, "num": 20_000}
@@ -97,6 +99,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             "parameter_error": apart.max,
             "fresh_error": float(error / np.linalg.norm(truth - truth.mean(axis=(0, 1)))),
         }
+        if case["noise"] or case["stored"]:
+            result |= against_allowed(case, layer, x, y, apart)
     if case["rival"]:
         from benchmarks.rivals.adam import train_student
 
@@ -106,6 +110,21 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         whole = None if rival["seconds"] is None else rival["seconds"] + rival["compile_seconds"]
         result["times_faster"] = whole / result["seconds"] if reached and whole is not None else None
     return result
+
+
+def against_allowed(case: dict[str, Any], layer: AttentionLayer, x, y, apart) -> dict[str, Any]:
+    """Errors of Theta and W over what noise and the rounding of the answer allow (Cramer-Rao, all fit examples)."""
+    noise = float(np.sqrt(np.mean((layer(x.astype(np.float64)) - y) ** 2)))
+    least = standard_errors(layer, x[:4_000].astype(np.float64), noise, rank=case["rank"])
+    shrink = np.sqrt(least.examples / (FIT_SHARE * len(x)))
+    rounded = distance(layer.astype(x.dtype).astype(np.float64), layer)
+    allowed = {
+        "theta": np.hypot(
+            shrink * np.max(least.theta / np.linalg.norm(layer.theta, axis=(1, 2))), rounded.theta
+        ),
+        "w": np.hypot(shrink * np.max(least.w / np.linalg.norm(layer.w, axis=(1, 2))), rounded.w),
+    }
+    return {f"{name}_over_allowed": float(getattr(apart, name) / value) for name, value in allowed.items()}
 
 
 def problem(case: dict[str, Any]) -> tuple[AttentionLayer, np.ndarray, np.ndarray]:

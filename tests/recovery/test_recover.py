@@ -10,6 +10,7 @@ import pytest
 
 from attnlearn import AttentionLayer, NotEstablished, Outcome, data, distance, recover
 from attnlearn._serialize import schema
+from attnlearn.recovery.spectral import SpectralConfig
 from tests.problems import HOSTILE, broken_claims
 from tests.problems import _teachers as teachers
 
@@ -58,10 +59,19 @@ def test_recorded_folders_and_oracles_give_the_same_layer(truth, x, tmp_path) ->
         writer.write(x, truth(x))
     assert distance(recover(tmp_path / "folder").layer, truth).max < 1e-8
     assert distance(recover(data.Recorded(tmp_path / "folder")).layer, truth).max < 1e-8
-    from attnlearn.recovery.spectral import SpectralConfig
-
     drawn = recover(data.Gaussian(TOKENS, DIM), truth, config=SpectralConfig(num_examples=NUM))
     assert distance(drawn.layer, truth).max < 1e-8
+
+
+@pytest.mark.parametrize("times", [0.02, 50.0])
+def test_the_token_scale_makes_a_weak_or_saturated_layer_visible(truth, times) -> None:
+    layer = AttentionLayer(truth.theta * times, truth.w)
+    drawn = recover(data.Gaussian(TOKENS, DIM), layer, config=SpectralConfig(num_examples=NUM))
+    assert drawn.certified
+    assert distance(drawn.layer, layer).max < 1e-8
+    scale = drawn.stats["token_scale"]
+    assert (scale > 2) if times < 1 else (scale < 0.5)
+    assert "tokens times" in drawn.certificate.claim("C1").text
 
 
 def test_a_checkpoint_resumes_to_the_same_bytes(solution, truth, x, tmp_path, monkeypatch) -> None:

@@ -14,6 +14,13 @@ REFINE_EQUATIONS = 64.0
 REFINE_FEWEST = 4_096
 """Refine sees at most this many equations per unknown (and never less than that many sequences, if there are):
 beyond it, exact data add nothing, and noise falls only with the square root."""
+REFINE_BYTES = 2**30
+"""Copy of the fit examples that refine may hold when there is noise to average out."""
+WHOLE_BETTER = 0.9
+"""Heads of full rank replace those of the inferred rank only if they lower the select error by a tenth: with noise
+they fit worse, and where the rank was too small they fit exactly."""
+WHOLE_STEPS = 8
+"""Steps in which heads of full rank, from the answer of the inferred rank, must show that they fit better."""
 FIT_SHARE = 0.75
 """Share of the examples on the fit side when data are scarce."""
 OVERFIT = 3.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,16 @@ from attnlearn.data import Examples, as_examples
 from attnlearn.oracle import Oracle
 
 _CHUNK = 4096
+
+Chooser = Callable[[Any, Oracle, int], float]
+"""From a data model, an oracle and a seed to the factor by which tokens are multiplied."""
+
+
+class Drawn(NamedTuple):
+    """Examples drawn on demand, and the factor by which the model's tokens were multiplied."""
+
+    examples: Examples
+    scale: float
 
 
 def is_data_model(value: Any) -> bool:
@@ -24,13 +35,15 @@ def is_data_model(value: Any) -> bool:
     return drawn and not isinstance(value, Examples)  # recorded examples stream too, but bring their outputs
 
 
-def draw_examples(model: Any, oracle: Any, num: int, seed: int) -> Examples:
-    """`num` examples (X, oracle(X)), asked for chunk by chunk."""
+def draw_examples(model: Any, oracle: Any, num: int, seed: int, choose: Chooser | None) -> Drawn:
+    """`num` examples (X, oracle(X)), asked for chunk by chunk, at the scale that `choose` finds (1 without it)."""
     require(oracle is not None, "y", "must be an oracle when x is a data model", oracle)
     asked = Oracle.wrap(oracle)
+    scale = 1.0 if choose is None else choose(model, asked, seed)
     tokens, outputs = [], []
     for x in model.stream(num, _CHUNK, seed=seed):
         require(not isinstance(x, tuple), "x", "must be a data model without labels", model)
+        x = x if scale == 1.0 else (scale * x).astype(x.dtype)
         tokens.append(x)
         outputs.append(asked(x))
-    return as_examples(np.concatenate(tokens), np.concatenate(outputs))
+    return Drawn(as_examples(np.concatenate(tokens), np.concatenate(outputs)), scale)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from attnlearn._canonical import Support
+from attnlearn._certificate import Certificate
 from attnlearn._errors import NotEstablished, require
+from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
@@ -48,9 +50,10 @@ def recover(
 
     `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y`
     an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
-    are found. With `target`, sculpting stops as soon as that function error is certified (claim C1 alone). `groups` keeps sequences of one document on one side of the split. A run that could not be certified
+    are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
-    only claim C1 at that function error is asked for: nothing is raised once it is established.
+    only claim C1 at that function error is asked for: nothing is raised once it is established, and sculpting stops
+    there.
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
@@ -64,9 +67,9 @@ def recover(
     require(target is None or target > 0, "target", "must be positive", target)
     route = route_for(method, config)
     tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
-    drawn = (x, y, seed) if is_data_model(x) else None
+    drawn, scale = ((x, y, seed) if is_data_model(x) else None), 1.0
     if drawn is not None:
-        examples = draw_examples(x, y, route.num_examples, seed)
+        examples, scale = draw_examples(x, y, route.num_examples, seed, route.scale)
     else:
         examples = as_examples(x, y, mask)
     members = None if groups is None else np.asarray(groups)
@@ -79,7 +82,7 @@ def recover(
     except PhaseFailed as failure:
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
     else:
-        solution = _solution(run, examples, split, route, members, target, tools)
+        solution = _solution(run, examples, split, route, members, target, scale, tools)
     finally:
         if saved is not None:
             saved.close()
@@ -117,6 +120,15 @@ def _identity(
     }
 
 
+def _about(certificate: Certificate, scale: float) -> Certificate:
+    """The certificate, saying of which inputs it speaks when the data model's tokens were scaled."""
+    if scale == 1.0:
+        return certificate
+    first, *rest = certificate.claims
+    about = f"{first.text}, the data model's tokens times {scale:.3g}"
+    return dataclasses.replace(certificate, claims=(dataclasses.replace(first, text=about), *rest))
+
+
 def _fitted_on(run: Run) -> int | None:
     """Examples that the last refinement used, if there was one."""
     return next((r.evidence.get("examples") for r in reversed(run.records) if r.name == "refine"), None)
@@ -133,6 +145,7 @@ def _solution(
     route: Route,
     groups: np.ndarray | None,
     target: float | None,
+    scale: float,
     tools: Tools,
 ) -> Solution:
     state = run.state
@@ -142,10 +155,13 @@ def _solution(
         "method": route.name,
         "examples": getattr(state, "examples_read", 0) or examples.num,
         "tokens": examples.tokens,
+        "token_scale": scale,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
-        "support": None if support is None else support,
+        "support": support,
         "seed": tools.seed,
     }
+    shown = examples.take(split.select[:INPUTS])
+    stats["sample_inputs"] = SampleInputs(shown.x, shown.mask)
     phases = _phases(run)
     if run.interrupted:
         return Solution(layer, Outcome.INTERRUPTED, phases=phases, stats=stats)
@@ -166,7 +182,7 @@ def _solution(
             target=target,
             fitted_on=_fitted_on(run),
         )
-    certificate = ended.certificate
+    certificate = _about(ended.certificate, scale)
     if route.check is not None:
         certificate = dataclasses.replace(certificate, checks=(*certificate.checks, route.check(state)))
     return Solution(layer, ended.outcome, certificate, phases, stats | ended.stats)

@@ -2,22 +2,24 @@
 
 It takes the answer of a route (theta, w, query_bias, output_bias in the state) and leaves the refined answer in the
 same fields. `refine` itself starts with few examples and adds more; what it may add is bounded here, so that memory
-depends on the layer and not on the number of examples.
+depends on the layer and not on the number of examples. Only when there is noise to average out, all fit examples are
+used, as far as memory is granted. Computed in float64 whatever the data are; the answer has their dtype.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from attnlearn._layer import AttentionLayer
+from attnlearn.data import Examples
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
-from attnlearn.solve._certify import example_scale, unit_errors
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve._certify import Held, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._refine import RefineConfig, Refined, refine
 
 State = TypeVar("State")
 
@@ -36,27 +38,61 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     rows = examples.tokens * examples.out_dim
     most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, guess) / rows))
     fit = held(examples, split.fit[: max(most, calibration.REFINE_FEWEST)])
-    tried = []
-    for rank in dict.fromkeys((guess, None)):
+    select, scale = held(examples, split.select), example_scale(fit)
+    tolerance = 0.0 if examples.dtype == np.float64 else float(np.finfo(examples.dtype).eps) / 2
+
+    def attempt(start: AttentionLayer, fit: Held, rank: int | None, **limits: Any) -> _Attempt:
         refined = refine(
-            start.astype(fit.x.dtype),
-            fit.x,
-            fit.y,
+            start.astype(np.float64),
+            fit.x.astype(np.float64),  # what float32 outputs can tell lies below what float32 sums can hold
+            fit.y.astype(np.float64),
             mask=fit.mask,
             rank=rank,
-            config=RefineConfig(seed=tools.seed),
+            config=RefineConfig(seed=tools.seed, tolerance=tolerance, **limits),
             on_step=lambda step: tools.progress.update(residual=step["residual"]),
         )
-        tried.append({"rank": rank, "residual": refined.residual, "stop": refined.stop})
-        if refined.stop in ("floor", "target"):
-            break  # otherwise the rank may be what keeps the fit from being exact
-    errors = unit_errors(refined.layer, held(examples, split.select), example_scale(fit))
+        layer = refined.layer.astype(examples.dtype)
+        error = _rms(unit_errors(layer, select, scale))
+        exact = error <= exactness_limit(rounding_floor(layer, select, scale), examples.dtype)
+        tried.append(
+            {"rank": rank, "residual": refined.residual, "stop": refined.stop, "select_error": error}
+        )
+        return _Attempt(refined, rank, error, exact)
+
+    tried: list[dict[str, Any]] = []
+    best = attempt(start, fit, guess)
+    if guess is not None and not best.exact:  # the rank may be what keeps the fit from being exact
+        whole = attempt(best.refined.layer, fit, None, max_steps=calibration.WHOLE_STEPS)
+        if whole.error < calibration.WHOLE_BETTER * best.error:
+            best = whole if whole.exact else attempt(whole.refined.layer, fit, None)
+    if best.refined.stop == "noise" and not best.exact and best.error < calibration.MISFIT:
+        every = held(examples, split.fit[: _affordable(examples)])
+        best = attempt(best.refined.layer, every, best.rank, equations_per_unknown=np.inf)
+    refined = best.refined
     info = {
         "examples": refined.examples,
         "residual": refined.residual,
-        "select_error": float(np.sqrt(np.mean(errors**2))),
+        "select_error": best.error,
         "stop": refined.stop,
         "tried": tried,
         "steps": refined.steps,
     }
-    return dataclasses.replace(state, rank=rank, **refined.layer.parameters._asdict()), info  # type: ignore[type-var]
+    found = refined.layer.astype(examples.dtype).parameters._asdict()
+    return dataclasses.replace(state, rank=best.rank, **found), info  # type: ignore[type-var]
+
+
+class _Attempt(NamedTuple):
+    refined: Refined
+    rank: int | None
+    error: float  # on select examples
+    exact: bool  # to the rounding of the data's dtype
+
+
+def _affordable(examples: Examples) -> int:
+    """Examples of which refine may hold a copy, in float64."""
+    one = 8 * examples.tokens * (examples.dim + examples.out_dim)
+    return max(calibration.REFINE_FEWEST, calibration.REFINE_BYTES // one)
+
+
+def _rms(errors: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(errors**2)))

@@ -8,6 +8,7 @@ from typing import Any
 
 from attnlearn._certificate import Check
 from attnlearn._errors import require
+from attnlearn.recovery._draw import Chooser
 
 METHODS = ("spectral", "sculpt")
 
@@ -23,6 +24,8 @@ class Route:
     config: Any
     num_examples: int
     """Examples that are drawn at the start when a data model is given."""
+    scale: Chooser | None = None
+    """How the token scale is chosen when a data model is given; None leaves its tokens as they are."""
     check: Callable[[Any], Check] | None = None
     """A check of its own, made from the last state, for the certificate."""
 
@@ -34,7 +37,7 @@ def route_for(method: str, config: Any) -> Route:
 
 def _spectral(config: Any) -> Route:
     from attnlearn.recovery._refining import refine_phase
-    from attnlearn.recovery.spectral import SpectralConfig, spectral_phases
+    from attnlearn.recovery.spectral import SpectralConfig, choose_scale, spectral_phases
     from attnlearn.recovery.spectral._state import Problem, State
 
     config = SpectralConfig() if config is None else config
@@ -44,7 +47,11 @@ def _spectral(config: Any) -> Route:
         return Problem(examples, split, causal, num_heads)
 
     phases = [*spectral_phases(config), ("refine", refine_phase)]
-    return Route("spectral", phases, State(), problem, config, config.num_examples)
+
+    def scale(model, oracle, seed):
+        return choose_scale(model, oracle, seed=seed) if config.token_scale is None else config.token_scale
+
+    return Route("spectral", phases, State(), problem, config, config.num_examples, scale)
 
 
 def _sculpt(config: Any) -> Route:
@@ -64,4 +71,4 @@ def _sculpt(config: Any) -> Route:
             source = OnDemand(*drawn, batch=config.batch, num=config.num_examples - held)
         return Problem(examples, split, source, config, causal, num_heads, target)
 
-    return Route("sculpt", sculpt_phases(config), State(), problem, config, held, body_check)
+    return Route("sculpt", sculpt_phases(config), State(), problem, config, held, check=body_check)

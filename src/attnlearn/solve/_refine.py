@@ -162,7 +162,7 @@ class _Run:
             calibration.ROWS_PER_FEATURE * width,
             calibration.LEAST_ROWS,
         )
-        return int(np.ceil(rows / per_sequence))
+        return int(min(np.ceil(rows / per_sequence), len(self.x)))
 
     def examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:
         mask = None if self.mask is None else self.mask[chosen]

@@ -22,13 +22,16 @@ from attnlearn.recovery.spectral._unmix import unmix
 
 @dataclass(frozen=True)
 class SpectralConfig:
-    """Choices of the spectral route. `num_examples` are drawn when the data come from a model and an oracle.
+    """Choices of the spectral route. `num_examples` are drawn when the data come from a model and an oracle, with the
+    model's tokens times `token_scale`, by default the factor at which the layer shows itself best. What the
+    certificate says of inputs, it then says of those tokens.
 
     >>> SpectralConfig().num_examples
     20000
     """
 
     num_examples: int = 20_000
+    token_scale: float | None = None
 
 
 def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any]]]:
