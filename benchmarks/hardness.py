@@ -55,8 +55,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     fresh = source.sample(20_000, seed=seed + 2)
     error = 1.0 if found.layer is None else function_error(found.layer, layer, fresh)
     # Queries are of the learner's own choice, three tokens long; two tokens determine no parameters.
-    comparable = found.layer is not None and (case["k"] > 2 or case["learner"] == "queries")
-    apart = distance(found.layer, layer).max if comparable else None
+    comparable = case["k"] > 2 or case["learner"] == "queries"
+    apart = distance(found.layer, layer).max if comparable and found.layer is not None else None
     return {
         "outcome": found.outcome.name,
         "certified": found.certified,

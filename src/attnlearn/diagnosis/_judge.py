@@ -17,8 +17,10 @@ from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.diagnosis._identifiability import identify
 from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
+from attnlearn.diagnosis._weights import largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._conclude import unknowns
+from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
 
 SAID = {
@@ -100,7 +102,8 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
     if not reason and needed > limit:
         reason = f"the weakest head stands {gap.ratio:.2g} floors high at {spoken(gap.fitted)} examples"
-    return RouteAdvice("spectral", not reason, needed, memory("spectral", needed, k, layer.dim, layer.out_dim) if math.isfinite(needed) else None, reason)  # fmt: skip
+    size = memory("spectral", needed, k, layer.dim, layer.out_dim) if math.isfinite(needed) else None
+    return RouteAdvice("spectral", not reason, needed, size, reason)
 
 
 def _queries(facts: Facts) -> RouteAdvice:
@@ -109,7 +112,12 @@ def _queries(facts: Facts) -> RouteAdvice:
     rank = int((singular > 1e-9 * singular[:, :1]).sum(axis=1).max())
     needed = query_count(layer.num_heads, layer.dim, layer.out_dim, rank)
     reason = _failing(facts.queried.checks, ("C2.apart", "C2.visible", "C3.bound"))
-    return RouteAdvice("queries", not reason, needed, memory("queries", needed, 3, layer.dim, layer.out_dim), reason)  # fmt: skip
+    if not reason and head_separation(layer) < calibration.QUERIES_APART:
+        reason = "two heads are so close that their Jacobians do not separate"
+    if not reason and largest_cosine(layer.w) > calibration.QUERIES_PARALLEL:
+        reason = "two heads write in the same way, so that answers do not tell them apart"
+    size = memory("queries", needed, 3, layer.dim, layer.out_dim)
+    return RouteAdvice("queries", not reason, needed, size, reason)
 
 
 def _sculpt(facts: Facts, checks: list[Check]) -> RouteAdvice:
@@ -140,7 +148,9 @@ def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
     size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
     spectral = RouteAdvice("spectral", not reason, needed, size, reason)
     asked = query_count(heads, d, o, d)
-    queries = RouteAdvice("queries", None, asked, memory("queries", asked, 3, d, o), "it takes an oracle, and needs the layer to be judged")  # fmt: skip
+    open_queries = "it takes an oracle, and needs the layer to be judged"
+    queries = RouteAdvice("queries", None, asked, memory("queries", asked, 3, d, o), open_queries)
     carved = SAID["sculpt.capacity"] if heads * (k - 1) > o else ""
-    sculpt = RouteAdvice("sculpt", False if carved else None, None, None, carved or "how often heads agree needs the layer")  # fmt: skip
+    reason = carved or "how often heads agree needs the layer"
+    sculpt = RouteAdvice("sculpt", False if carved else None, None, None, reason)
     return Advice.choose([spectral, queries, sculpt])

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from attnlearn._certificate import Check, Status
 from attnlearn._layer import AttentionLayer
-from attnlearn._summary import head_similarity, summarize
+from attnlearn._summary import summarize
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.recovery.spectral._calibration import EFFECTIVE_RANK
 
@@ -34,14 +34,13 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
     heads = summarize(layer)
     theta = [head.theta_norm for head in heads]
     w = [head.w_norm for head in heads]
-    cosines = np.abs(head_similarity(layer) - np.eye(layer.num_heads))
     stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
     spectrum = np.linalg.svd(layer.w.sum(axis=0).astype(float), compute_uv=False)
     largest = np.linalg.norm(layer.w.astype(float), ord=2, axis=(1, 2)).max()
     measured = {
         "theta.effective_rank": (min(h.theta_effective_rank for h in heads), EFFECTIVE_RANK, False),
         "theta.balance": (_ratio(max(theta), min(theta)), calibration.BALANCE, True),
-        "theta.incoherence": (float(cosines.max()), calibration.INCOHERENCE, True),
+        "theta.incoherence": (largest_cosine(layer.theta), calibration.INCOHERENCE, True),
         "theta.independence": (_independence(stacked), calibration.INDEPENDENCE, False),
         "w.effective_rank": (min(h.w_effective_rank for h in heads), EFFECTIVE_RANK, False),
         "w.condition": (max(_condition(a) for a in _spectra(layer.w)), calibration.CONDITION, True),
@@ -54,6 +53,14 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
         Check.compare(code, value, wanted, text=TEXTS[code], at_most=at_most)
         for code, (value, wanted, at_most) in measured.items()
     ]
+
+
+def largest_cosine(matrices: Float[np.ndarray, "m d e"]) -> float:
+    """The largest |cosine| between two of the matrices; 0 for a single one, and for matrices that are zero."""
+    flat = matrices.reshape(len(matrices), -1).astype(float)
+    norms = np.linalg.norm(flat, axis=1, keepdims=True)
+    unit = np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0)
+    return float(np.abs(unit @ unit.T - np.diag(np.sum(unit**2, axis=1))).max())
 
 
 def unseen_checks(texts: dict[str, str]) -> list[Check]:
