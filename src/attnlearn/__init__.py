@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from attnlearn._result import Outcome as Outcome
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
+    from attnlearn.compression import CompressConfig as CompressConfig
+    from attnlearn.compression import compress as compress
     from attnlearn.convert._safetensors import load as load
     from attnlearn.diagnosis import Conditions as Conditions
     from attnlearn.diagnosis import conditions as conditions
@@ -46,6 +48,7 @@ _EXPORTS = {
     "Certificate": "attnlearn._certificate",
     "Check": "attnlearn._certificate",
     "Claim": "attnlearn._certificate",
+    "CompressConfig": "attnlearn.compression",
     "Conditions": "attnlearn.diagnosis",
     "Distance": "attnlearn._distance",
     "MultiHeadAttentionClassifier": "attnlearn.compat",
@@ -57,6 +60,7 @@ _EXPORTS = {
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
     "conditions": "attnlearn.diagnosis",
+    "compress": "attnlearn.compression",
     "distance": "attnlearn._distance",
     "extract": "attnlearn.extraction",
     "load": "attnlearn.convert._safetensors",

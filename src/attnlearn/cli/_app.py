@@ -6,6 +6,7 @@ from cyclopts import App
 
 from attnlearn._version import __version__
 from attnlearn.cli import (
+    _compress,
     _conditions,
     _convert,
     _doctor,
@@ -33,6 +34,7 @@ app.command(_record.record)
 app.command(_recover.recover)
 app.command(_extract.extract)
 app.command(_leak.leak)
+app.command(_compress.compress)
 app.command(_conditions.conditions)
 app.command(_train.train)
 app.command(_reproduce.reproduce)

@@ -13,7 +13,7 @@ from attnlearn.convert._gpt2 import to_gpt2
 from attnlearn.convert._huggingface import from_huggingface
 from attnlearn.convert._projections import to_qkv_proj
 from attnlearn.convert._qkvo import QKVO, from_qkvo, to_qkvo
-from attnlearn.convert._safetensors import load, save_layout
+from attnlearn.convert._safetensors import layout_of, load, save_layout
 from attnlearn.convert._torch import from_torch, to_torch, to_torch_state
 from attnlearn.convert._transformer_lens import from_transformer_lens, to_transformer_lens
 
@@ -23,6 +23,7 @@ __all__ = [
     "from_qkvo",
     "from_torch",
     "from_transformer_lens",
+    "layout_of",
     "load",
     "save_layout",
     "to_bert",

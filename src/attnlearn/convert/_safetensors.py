@@ -118,6 +118,29 @@ def save_layout(
     write_tensors(path, tensors, metadata)
 
 
+def layout_of(path: str | os.PathLike[str], *, prefix: str | None = None) -> tuple[str, str]:
+    """The layout of the attention block in a file, as `save_layout` names it, and the prefix of its tensors.
+
+    >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
+    >>> save_layout(AttentionLayer.random(2, 6, rank=3), path, layout="o_proj", prefix="self_attn.")
+    >>> layout_of(path)
+    ('o_proj', 'self_attn.')
+    """
+    target = existing_file(path)
+    if _is_pickle(target):
+        names = _pickled(target)[0]
+    else:
+        shapes, metadata = read_tensor_shapes(target)
+        if is_layer_file(metadata):
+            return "attnlearn", ""
+        names = list(shapes)
+    found = choose_block(names, prefix, "path")
+    if found.layout.name == "qkv_proj":
+        output = found.names["output.weight"].removeprefix(found.prefix)
+        return output.removesuffix(".weight"), found.prefix
+    return found.layout.name, found.prefix
+
+
 def _plain(layer: AttentionLayer, options: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
     arrays = to_qkvo(layer, tolerance=options["tolerance"])
     prefix = options.get("prefix", "")

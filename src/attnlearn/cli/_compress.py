@@ -1,0 +1,91 @@
+"""`attnlearn compress`: fewer heads, written in the layout of the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from attnlearn.cli._console import Console
+from attnlearn.cli._inspect import Prefix
+from attnlearn.cli._long import Long, finish
+
+SQUARE = ("torch", "bert", "albert", "vit", "gpt2")
+"""Layouts whose heads have the width dim / heads."""
+
+
+def compress(
+    layer: Path,
+    data: Path,
+    /,
+    *,
+    heads: int,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    to: str | None = None,
+    head_dim: int | None = None,
+    target: float | None = None,
+    prefix: Prefix = None,
+    source_heads: int | None = None,
+    options: Long | None = None,
+) -> int:
+    """Find the best layer with fewer heads on given activations, and the error for every number of heads.
+
+    Parameters
+    ----------
+    layer
+        A safetensors file with attention weights in a known layout.
+    data
+        A folder of recorded activations (see record and sample), or an .npz file with x and y; only x is read.
+    heads
+        Number of heads to end with.
+    output
+        Where to write the compressed layer.
+    to
+        Layout of the output; that of the source when left out.
+    head_dim
+        Width that every head must fit into; set by the layout where it fixes it.
+    target
+        Relative error against the source that must be certified.
+    source_heads
+        Number of heads of the source, where its file does not say.
+    """
+    import attnlearn
+    from attnlearn.convert import layout_of, save_layout
+    from attnlearn.data import Recorded
+
+    options = options or Long()
+    stored, tensors = layout_of(layer, prefix=prefix)
+    recorded = Recorded(data)
+    source = attnlearn.load(layer, num_heads=source_heads, prefix=prefix, dtype=recorded.dtype)
+    layout = stored if to is None else to
+    width = checked_width(layout, source, heads, head_dim)
+    config = attnlearn.CompressConfig(head_dim=width)
+    solution = attnlearn.compress(
+        source, recorded, num_heads=heads, target=target, config=config, **options.keywords()
+    )
+    own = layout == "attnlearn"
+    code = finish(solution, output if own else None, options)
+    console = Console(options.json, options.quiet)
+    rows = [[row["heads"], f"{row['error']:.3g}"] for row in solution.stats.get("curve", [])]
+    console.table(["heads", "error"], rows)
+    if output is not None and not own and solution.layer is not None:
+        save_layout(solution.layer, output, layout=layout, prefix=tensors if to is None else None)
+        console.text(f"wrote    {output} ({layout})")
+    return code
+
+
+def checked_width(layout: str, source: Any, heads: int, head_dim: int | None) -> int | None:
+    """The width that the layout asks for; what cannot be written is refused before the work."""
+    from attnlearn._errors import require
+    from attnlearn.convert._safetensors import WRITABLE
+
+    require(layout in WRITABLE, "to", f"must be one of {', '.join(WRITABLE)}", layout)
+    if layout not in SQUARE:
+        return head_dim
+    rule = f"must divide the dimension {source.dim} in the layout {layout} (or choose another with --to)"
+    require(heads >= 1 and source.dim % heads == 0, "heads", rule, heads)
+    width = source.dim // heads
+    rule = f"must be at most dim / heads = {width} in the layout {layout}"
+    require(head_dim is None or head_dim <= width, "head_dim", rule, head_dim)
+    return head_dim or width

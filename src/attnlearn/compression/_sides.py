@@ -1,0 +1,89 @@
+"""The activations on which a layer is compressed, as fit, select and certify sides.
+
+Only tokens are read; the outputs to be matched are the layer's own. Recorded data stay on disk but for the sequences
+that are used: as many as the unknowns ask for, chosen at random.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer, as_mask
+from attnlearn._precision import common_dtype, require_finite, to_numpy
+from attnlearn._types import ArrayLike, Mask, Tokens
+from attnlearn.compression import _calibration as calibration
+from attnlearn.data import Examples, Recorded
+from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
+from attnlearn.solve._certify import Held
+from attnlearn.solve._split import Split
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Disjoint examples: what is fitted, what judges, and what the certificate is read from."""
+
+    fit: Held
+    select: Held
+    certify: Held
+
+
+def sequences_wanted(layer: AttentionLayer, num_heads: int, tokens: int) -> int:
+    """Sequences for all three sides: enough fit rows for every column that W multiplies."""
+    rows = calibration.ROWS_PER_FEATURE * (num_heads * layer.dim + 1)
+    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
+    return max(calibration.SEQUENCES_LEAST, int(np.ceil(rows / tokens / share)))
+
+
+def read_sides(
+    layer: AttentionLayer,
+    data: Any,
+    mask: ArrayLike | None,
+    num_heads: int,
+    num_examples: int | None,
+    seed: int,
+) -> Sides:
+    """Sides from an array (n, k, d), recorded examples or their path, or a data model."""
+    x, keep = _tokens(layer, data, mask, num_heads, num_examples, seed)
+    require(x.shape[2] == layer.dim, "data", f"must hold tokens of dimension {layer.dim}", x)
+    require(x.shape[1] >= 2, "data", "must have at least 2 tokens a sequence", x)
+    common_dtype({"layer": layer.theta, "data": x})
+    require_finite(x, "data")
+    y = layer(x, keep)
+    split = Split.make(len(x), seed=seed)
+
+    def side(indices: np.ndarray) -> Held:
+        return Held(x[indices], y[indices], None if keep is None else keep[indices])
+
+    return Sides(side(split.fit), side(split.select), side(split.certify))
+
+
+def _tokens(
+    layer: AttentionLayer, data: Any, mask: ArrayLike | None, num_heads: int, limit: int | None, seed: int
+) -> tuple[Tokens, Mask | None]:
+    if isinstance(data, (str, os.PathLike)):
+        data = Recorded(data)
+    if isinstance(data, Examples):
+        require(mask is None, "mask", "must be left out, recorded examples bring their own", mask)
+        chosen = _choose(data.num, limit or sequences_wanted(layer, num_heads, data.tokens), seed)
+        part = data.take(chosen)
+        return np.ascontiguousarray(part.x), part.mask
+    if all(hasattr(data, name) for name in ("sample", "tokens", "dim")):
+        require(mask is None, "mask", "must be left out, a data model draws no padding", mask)
+        drawn = data.sample(limit or sequences_wanted(layer, num_heads, data.tokens), seed=seed)
+        require(not isinstance(drawn, tuple), "data", "must be a data model without labels", data)
+        return np.asarray(drawn).astype(layer.dtype, copy=False), None
+    x = to_numpy(data, "data")
+    require(x.ndim == 3 and len(x) >= 1, "data", "must have shape (n, k, d)", x)
+    chosen = _choose(len(x), limit or sequences_wanted(layer, num_heads, x.shape[1]), seed)
+    return x[chosen], None if mask is None else as_mask(mask, x)[chosen]
+
+
+def _choose(num: int, most: int, seed: int) -> np.ndarray:
+    if num <= most:
+        return np.arange(num)
+    return np.sort(np.random.default_rng([seed, 0xC0]).choice(num, most, replace=False))

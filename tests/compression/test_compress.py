@@ -1,0 +1,157 @@
+"""Compression: exact where heads are redundant, never worse than pruning, honest about the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, CompressConfig, NotEstablished, Outcome, compress, data
+from attnlearn.compression._phases import select_error
+from attnlearn.solve._certify import Held, example_scale, unit_errors
+from attnlearn.solve._regress import regress
+
+TOKENS, DIM = 5, 6
+MODEL = data.Gaussian(TOKENS, DIM)
+
+
+def source(seed: int, heads: int = 4) -> AttentionLayer:
+    return AttentionLayer.random(heads, DIM, rank=3, bias=True, seed=seed)
+
+
+def redundant(kind: str, seed: int) -> AttentionLayer:
+    """Four heads that two can replace."""
+    layer = source(seed)
+    theta, w, c = layer.theta.copy(), layer.w.copy(), layer.query_bias.copy()
+    if kind == "duplicates":
+        theta[2:], c[2:] = theta[:2], c[:2]
+    elif kind == "zero heads":
+        w[2:] = 0
+    else:  # a constant added to all scores of a row cannot be seen, though the matrices differ
+        theta[2:], c[2:] = theta[:2], c[:2]
+        theta[2:, :, 0] += 1.0
+    return layer.replace(theta=theta, w=w, query_bias=c)
+
+
+@pytest.fixture(scope="module")
+def halved():
+    layer = source(0)
+    return layer, compress(layer, MODEL, num_heads=2)
+
+
+@pytest.mark.parametrize("kind", ["duplicates", "zero heads"])
+def test_redundant_heads_cost_nothing(kind: str, seed: int) -> None:
+    layer = redundant(kind, seed)
+    solution = compress(layer, MODEL, num_heads=2, config=CompressConfig(down_to=2))
+    assert solution.certified
+    assert solution.stats["exact"]
+    assert solution.layer.num_heads == 2
+    x = MODEL.sample(200, seed=99)
+    np.testing.assert_allclose(solution.layer(x), layer(x), atol=1e-10)
+
+
+def test_heads_that_differ_only_where_no_token_goes(seed: int) -> None:
+    layer = redundant("unseen", seed)
+    x = MODEL.sample(4000, seed=1)
+    x[..., 0] = 0.5  # constant: what Theta does with this key coordinate adds the same to every score
+    solution = compress(layer, x, num_heads=2, config=CompressConfig(down_to=2))
+    assert solution.stats["distinct_heads"] == 4
+    assert solution.stats["exact"]
+
+
+def test_the_curve_falls_with_every_head(halved) -> None:
+    _, solution = halved
+    rows = solution.stats["curve"]
+    assert [row["heads"] for row in rows] == [4, 3, 2, 1]
+    errors = [row["error"] for row in rows]
+    assert errors[0] < 1e-12
+    assert np.all(np.diff(errors) >= 0)
+    assert 0.05 < errors[2] < 1
+
+
+def test_better_than_the_best_drop_with_refit(halved) -> None:
+    layer, solution = halved
+    x, fresh = MODEL.sample(3000, seed=0), MODEL.sample(2000, seed=5)
+    held = Held(fresh, layer(fresh))
+    pruned = []
+    for kept in [(i, j) for i in range(4) for j in range(i)]:
+        theta, c = layer.theta[list(kept)], layer.query_bias[list(kept)]
+        w, b, _ = regress(theta, c, x, layer(x))
+        pruned.append(select_error(AttentionLayer(theta, w, c, b), held))
+    assert select_error(solution.layer, held) < 0.97 * min(pruned)
+
+
+def test_claim_c1_holds_on_fresh_examples(halved) -> None:
+    layer, solution = halved
+    assert solution.outcome is Outcome.COMPRESSED
+    claim = solution.certificate.claim("C1")
+    assert [c.code for c in solution.certificate.claims] == ["C1"]
+    fresh = MODEL.sample(20_000, seed=7)
+    held = Held(fresh, layer(fresh))
+    errors = unit_errors(solution.layer, held, example_scale(held))
+    assert np.mean(errors <= 1.02 * claim.value["error"]) >= claim.value["fraction"]
+
+
+def test_a_missed_target_is_not_established(halved) -> None:
+    layer, _ = halved
+    with pytest.raises(NotEstablished) as caught:
+        compress(layer, MODEL, num_heads=2, target=1e-3)
+    assert caught.value.solution.outcome is Outcome.NOT_ESTABLISHED
+    assert caught.value.solution.layer.num_heads == 2
+
+
+def test_same_seed_same_bytes_and_resume(halved, tmp_path) -> None:
+    layer, solution = halved
+    again = compress(layer, MODEL, num_heads=2, checkpoint=tmp_path / "saved")
+    np.testing.assert_array_equal(again.layer.theta, solution.layer.theta)
+    resumed = compress(layer, MODEL, num_heads=2, checkpoint=tmp_path / "saved")
+    np.testing.assert_array_equal(resumed.layer.w, solution.layer.w)
+    with pytest.raises(ValueError, match="num_heads was 2 and is 3"):
+        compress(layer, MODEL, num_heads=3, checkpoint=tmp_path / "saved")
+
+
+def test_narrow_heads_fit_the_torch_layout(seed: int) -> None:
+    pytest.importorskip("torch", reason="the extra [torch] is not installed")
+    import torch
+
+    from attnlearn.convert import to_torch
+
+    layer = source(seed)
+    config = CompressConfig(head_dim=3, down_to=2)
+    solution = compress(layer, MODEL, num_heads=2, config=config)
+    module = to_torch(solution.layer)
+    x = MODEL.sample(20, seed=3)
+    tokens = torch.from_numpy(x)
+    with torch.no_grad():
+        theirs = module(tokens, tokens, tokens, need_weights=False)[0].numpy()
+    np.testing.assert_allclose(theirs, solution.layer(x), atol=1e-10)
+
+
+def test_masks_and_causal_layers(seed: int) -> None:
+    layer = source(seed).replace(causal=True)
+    x = MODEL.sample(1500, seed=2)
+    mask = np.arange(TOKENS) < np.random.default_rng(seed).integers(3, TOKENS + 1, (1500, 1))
+    config = CompressConfig(down_to=3, steps=3)
+    solution = compress(layer, x, mask=mask, num_heads=3, config=config)
+    assert solution.layer.causal
+    assert 0 < solution.stats["error"] < 0.7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_heads": 0}, "num_heads: must lie between 1 and the layer's 4, got 0"),
+        ({"num_heads": 5}, "num_heads: must lie between 1 and the layer's 4, got 5"),
+        ({"target": -1.0}, "target: must be positive, got -1.0"),
+        ({"data": np.ones((30, 4, 5))}, "data: must hold tokens of dimension 6"),
+        ({"data": np.ones((30, 4, 6), np.float32)}, r"data: must have the dtype of layer \(float64\)"),
+        ({"data": np.full((30, 4, 6), np.nan)}, "data: must be finite"),
+        ({"data": np.ones((5, 4, 6))}, "must hold at least 20 sequences"),
+        ({"layer": 3}, "layer: must be an AttentionLayer, got 'int'"),
+        ({"config": 3}, "config: must be a CompressConfig, got 3"),
+    ],
+)
+def test_bad_input_is_one_line(change: dict, message: str) -> None:
+    arguments = {"layer": source(0), "data": MODEL, "num_heads": 2} | change
+    with pytest.raises(ValueError, match=message) as caught:
+        compress(arguments.pop("layer"), arguments.pop("data"), **arguments)
+    assert "\n" not in str(caught.value)

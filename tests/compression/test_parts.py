@@ -1,0 +1,75 @@
+"""The parts of compression: prices of drops, merging, heads of limited width."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlearn import AttentionLayer, data
+from attnlearn.compression._narrow import limited_regression, narrow, rank_within
+from attnlearn.compression._start import Ground, cheapest_pair, drop_prices, one_fewer
+from attnlearn.solve._certify import Held
+from attnlearn.solve._regress import regress
+
+MODEL = data.Gaussian(5, 6)
+
+
+def ground(layer: AttentionLayer, num: int = 600) -> Ground:
+    x = MODEL.sample(num, seed=4)
+    return Ground(Held(x, layer(x)), layer.causal)
+
+
+def test_the_price_of_a_drop_is_what_refitting_the_others_costs(seed: int) -> None:
+    layer = AttentionLayer.random(3, 6, bias=True, seed=seed)
+    here, x = ground(layer), MODEL.sample(600, seed=4)
+    prices = drop_prices(here.enter(layer), here)
+    for head in range(3):
+        kept = np.delete(np.arange(3), head)
+        _, _, residual = regress(layer.theta[kept], layer.query_bias[kept], x, layer(x))
+        np.testing.assert_allclose(prices[head], residual**2, rtol=1e-6)
+
+
+def test_near_twins_are_merged(seed: int) -> None:
+    layer = AttentionLayer.random(3, 6, bias=True, seed=seed)
+    theta, w = layer.theta.copy(), layer.w.copy()
+    theta[2] = theta[1] + 0.1 * np.random.default_rng(seed).standard_normal((6, 6))
+    layer = layer.replace(theta=theta, query_bias=layer.query_bias[[0, 1, 1]], w=w)
+    here = ground(layer)
+    assert set(cheapest_pair(here.enter(layer))) == {1, 2}
+    start = one_fewer(layer, here)
+    assert start.made_by == "merge"
+    assert start.errors["merged"] < start.errors["dropped"]
+    assert start.layer.num_heads == 2
+
+
+def test_limited_regression(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = np.concatenate([rng.standard_normal((400, 12)) @ rng.standard_normal((12, 12)), np.ones((400, 1))], 1)
+    truth = rng.standard_normal((13, 5))
+    y = p @ truth + 0.1 * rng.standard_normal((400, 5))
+    gram, moment = p.T @ p, p.T @ y
+
+    def cost(linear: np.ndarray) -> float:
+        return float(np.sum((p @ linear - y) ** 2))
+
+    free = np.linalg.lstsq(p, y, rcond=None)[0]
+    np.testing.assert_allclose(limited_regression(gram, moment, 2, 5), free, atol=1e-5)
+    for width in (1, 2, 3):
+        found = limited_regression(gram, moment, 2, width)
+        blocks = found[:-1].reshape(2, 6, 5)
+        assert rank_within(blocks, width)
+        u, s, vt = np.linalg.svd(free[:-1].reshape(2, 6, 5), full_matrices=False)
+        plain = np.concatenate([((u * s[:, None])[:, :, :width] @ vt[:, :width]).reshape(12, 5), free[-1:]])
+        assert cost(free) < cost(found) < cost(plain)
+        # Stationary: no small change of the right rank improves it.
+        for _ in range(20):
+            left, right = rng.standard_normal((2, 6, width)), rng.standard_normal((2, width, 5))
+            u, s, vt = np.linalg.svd(blocks, full_matrices=False)
+            v, o = u[:, :, :width] * s[:, None, :width], vt[:, :width]
+            moved = ((v + 1e-3 * left) @ (o + 1e-3 * right)).reshape(12, 5)
+            b = (y - p[:, :-1] @ moved).mean(axis=0)
+            assert cost(np.concatenate([moved, b[None]])) > (1 - 1e-5) * cost(found)
+
+
+def test_what_is_narrow_already_is_left_alone(seed: int) -> None:
+    layer = AttentionLayer.random(2, 6, rank=2, bias=False, seed=seed)
+    assert narrow(layer, ground(layer), 3) is layer
