@@ -297,3 +297,14 @@ def test_loading_imports_neither_torch_nor_transformers(layers):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_header_that_begins_like_a_pickle_is_none(tmp_path) -> None:
+    """The first byte of a safetensors file is its header's length: 128, 384, ... begin like a pickle."""
+    layer = AttentionLayer.random(2, 4, seed=1)
+    path, seen = tmp_path / "layer.safetensors", set()
+    for padding in range(0, 256, 8):
+        layer.save(path, provenance={"note": "x" * padding})
+        seen.add(path.read_bytes()[0])
+        assert load(path) == layer
+    assert 0x80 in seen

@@ -200,10 +200,12 @@ def _config_beside(path: Path) -> dict[str, Any]:
 
 def _is_pickle(path: Path) -> bool:
     with path.open("rb") as handle:
-        start = handle.read(4)
-    return (
-        path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl") or start[:1] == b"\x80" or start == b"PK\3\4"
-    )
+        start = handle.read(9)
+    # A safetensors header of 128, 384, ... bytes also begins with the byte 0x80; its ninth byte opens the JSON.
+    header = start[8:] == b"{" and 8 + int.from_bytes(start[:8], "little") <= path.stat().st_size
+    if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl") or start[:4] == b"PK\3\4":
+        return True
+    return start[:1] == b"\x80" and not header
 
 
 def _pickled(path: Path) -> tuple[list[str], dict[str, str], Any]:
