@@ -306,5 +306,5 @@ def test_a_header_that_begins_like_a_pickle_is_none(tmp_path) -> None:
     for padding in range(0, 256, 8):
         layer.save(path, provenance={"note": "x" * padding})
         seen.add(path.read_bytes()[0])
-        assert load(path) == layer
+        assert attnlearn.load(path) == layer
     assert 0x80 in seen
