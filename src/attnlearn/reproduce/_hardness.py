@@ -30,11 +30,13 @@ from attnlearn.reproduce._student import train_once
 
 SUCCESS = 0.1
 """Relative function error that counts as learned: knowing everything but the parity leaves 0.7."""
-DIM, EXAMPLES, FRESH = 16, 20_000, 2_000
+DIM, LONG_DIM, SCULPT_DIM = 12, 16, 8
+"""Sculpting needs 16 agreeing rows per entry of Theta: it gets a smaller dimension, and more examples."""
+EXAMPLES, FRESH, SCULPT_EXAMPLES = 8_000, 2_000, 400_000
 SEEDS = 5
 LEARNERS = ("spectral", "sculpt", "queries", "Adam")
 FAMILIES: dict[str, Callable[[int, int, int], AttentionLayer]] = {
-    "generic": lambda dim, heads, seed: AttentionLayer.random(heads, dim, seed=seed),
+    "generic": lambda dim, heads, seed: AttentionLayer.random(heads, dim, scale=4.0, seed=seed),
     "parity": lambda dim, heads, seed: hard.parity(dim, heads, seed=seed),
     "rounding": lambda dim, heads, seed: hard.rounding(dim, heads, modulus=4, seed=seed),
 }
@@ -66,19 +68,27 @@ def wall_claim(
     """Success and cost of every learner by family and number of heads."""
     heads = (2, 4) if quick else (2, 4, 6, 8) if long else (2, 4, 6)
     families = ("generic", "parity", "rounding") if long else ("generic", "parity")
-    dim = 10 if quick else DIM
+    dim = 8 if quick else LONG_DIM if long else DIM
     cases = [
-        {"family": family, "heads": m, "dim": dim, "learner": learner, "long": long, "seed": seed + number}
+        {
+            "family": family,
+            "heads": m,
+            "dim": SCULPT_DIM if learner == "sculpt" else dim,
+            "learner": learner,
+            "long": long,
+            "seed": seed + number,
+        }
         for m in heads
         for learner in LEARNERS
         for family in families
         for number in range(2 if quick else SEEDS)
+        if learner != "sculpt" or m + 2 <= SCULPT_DIM
     ]
     rows = run_cases("wall", cases, _learn_case, checkpoint=checkpoint, show=show)
     points = []
     for family in families:
         for learner in LEARNERS:
-            for m in heads:
+            for m in heads if learner != "sculpt" else [m for m in heads if m + 2 <= SCULPT_DIM]:
                 found = [
                     row["result"]
                     for row in rows
@@ -137,18 +147,15 @@ def learn(
     options: dict[str, Any] = {"seed": seed, "progress": False, "raise_on_failure": False}
     if learner == "queries":
         found = extract(layer, layer.dim, **options)
-        examples = found.stats["sequences"]
+    elif learner == "sculpt":
+        most = 10 * SCULPT_EXAMPLES if long else SCULPT_EXAMPLES
+        config = SculptConfig(num_examples=most, held_examples=20_000)
+        options |= {"method": "sculpt", "num_heads": layer.num_heads, "config": config}
+        found = recover(source, layer, **options)
     else:
-        budget = EXAMPLES if learner == "spectral" or not long else 50 * EXAMPLES
-        config = SculptConfig(num_examples=budget, held_examples=EXAMPLES) if learner == "sculpt" else None
-        if learner == "sculpt":
-            found = recover(
-                source, layer, method="sculpt", num_heads=layer.num_heads, config=config, **options
-            )
-        else:
-            x = source.sample(budget, seed=seed + 20_000)
-            found = recover(x, layer(x), **options)
-        examples = found.stats.get("examples", budget)
+        x = source.sample(EXAMPLES, seed=seed + 20_000)
+        found = recover(x, layer(x), **options)
+    examples = found.stats.get("sequences", found.stats.get("examples", 0))
     error = 1.0 if found.layer is None else function_error(found.layer, layer, fresh)
     return {
         "error": error,
@@ -231,26 +238,26 @@ def elimination_claim(
 ) -> dict[str, Any]:
     """How often GF(2) finds the set, by share of flipped labels, and the chosen queries that always do."""
     draws = 10 if quick else 50
-    heads, num = 6, 200
+    heads, num, dim = 6, 200, 16
     rates = (0.0, 0.02, 0.05, 0.1, 0.2)
     found = {}
     for rate in rates:
         hits = 0
         for draw in range(seed, seed + draws):
-            x = data.Boolean(2, DIM).sample(num, seed=draw)
-            y = hard.flip_labels(x, hard.parity(DIM, heads, seed=draw)(x), rate, seed=draw)
-            hits += hard.solve_parity(x, y).subset == hard.parity_subset(DIM, heads, draw)
+            x = data.Boolean(2, dim).sample(num, seed=draw)
+            y = hard.flip_labels(x, hard.parity(dim, heads, seed=draw)(x), rate, seed=draw)
+            hits += hard.solve_parity(x, y).subset == hard.parity_subset(dim, heads, draw)
         found[str(rate)] = share(hits, draws)
     asked = sum(
-        hard.query_parity(hard.parity(DIM, heads, seed=s), DIM) == hard.parity_subset(DIM, heads, s)
+        hard.query_parity(hard.parity(dim, heads, seed=s), dim) == hard.parity_subset(dim, heads, s)
         for s in range(seed, seed + draws)
     )
     rows = ", ".join(f"{entry['successes']}/{draws} at {rate}" for rate, entry in found.items())
     text = (
         f"elimination over GF(2) from {num} examples, by share of flipped labels: {rows}; "
-        f"{DIM - 1} chosen queries: {asked}/{draws}"
+        f"{dim - 1} chosen queries: {asked}/{draws}"
     )
-    chosen = {"queries": DIM - 1, **share(asked, draws)}
+    chosen = {"queries": dim - 1, **share(asked, draws)}
     return {"examples": num, "heads": heads, "by_rate": found, "chosen_queries": chosen, "text": text}
 
 
