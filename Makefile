@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench-quick bench bench-full dist clean
+.PHONY: help install demo test test-all lint docs bench-quick bench bench-full dist clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP)     ## the main job, on a real layer
+demo: $(STAMP)     ## the main job, on a real layer; ends with demo/report.html
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)     ## the test suite, without what is marked slow
@@ -31,6 +31,10 @@ lint: $(STAMP)     ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+docs: $(STAMP)     ## the API reference, in build/reference; tables of the documents from the benchmark results
+	$(BIN)/python -m benchmarks render
+	$(BIN)/python docs/build_reference.py build/reference
 
 bench-quick: $(STAMP)  ## two minutes of benchmarks
 	$(BIN)/python -m benchmarks quick

@@ -3,6 +3,7 @@
     python -m benchmarks quick            # two minutes
     python -m benchmarks bench            # fifteen minutes, about three seeds a row
     python -m benchmarks full --suite recover --minutes 60
+    python -m benchmarks render           # docs/benchmarks.md and the README's table from the lines
 
 A suite is a module of this package with `cases(tier) -> list[dict]` and `run(case) -> dict`. Lines go to
 `results/<tier>-<suite>.jsonl` with commit, versions and time. The full tier skips cases that have a line for
@@ -35,14 +36,16 @@ SUITES = (
     "training",
     "sculpt",
     "compress",
+    "scale",
     "conditions",
     "hardness",
+    "install",
 )
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("tier", choices=("quick", "bench", "full"))
+    parser.add_argument("tier", choices=("quick", "bench", "full", "render"))
     parser.add_argument("--suite", action="append", help="only this suite (may be repeated)")
     parser.add_argument(
         "--match",
@@ -54,12 +57,29 @@ def main(argv: list[str] | None = None) -> int:
         "--minutes", type=float, default=float("inf"), help="stop starting cases after this long"
     )
     arguments = parser.parse_args(argv)
+    if arguments.tier == "render":
+        return publish()
     suites = [name for name in SUITES if (Path(__file__).parent / f"{name}.py").is_file()]
     deadline = time.monotonic() + 60 * arguments.minutes
     failures = 0
     for name in arguments.suite or suites:
         failures += run_suite(name, arguments.tier, arguments.match, deadline)
+    if arguments.tier != "quick":
+        publish()
     return 1 if failures else 0
+
+
+def publish() -> int:
+    """Write what is published from the lines; 1 when a ratio to a rival fell by more than a third."""
+    from benchmarks.render import render
+
+    fell = render()
+    print(
+        "\n".join(
+            ["wrote docs/benchmarks.md and the table of README.md", *(f"FELL  {line}" for line in fell)]
+        )
+    )
+    return 1 if fell else 0
 
 
 def run_suite(name: str, tier: str, match: list[str], deadline: float) -> int:

@@ -26,12 +26,14 @@ def test_example_runs(path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_lines_of_python_in_the_readme(capsys) -> None:
+def test_the_lines_of_python_in_the_readme(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # they write a report
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), flags=re.S)
     exec(compile(block, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "RECOVERED (certified)" in printed
     assert float(printed.splitlines()[-1]) < 1e-8
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_the_commands_of_the_readme_exist() -> None:

@@ -18,11 +18,11 @@ GIVEN_AWAY = 1e-3
 
 
 def leak_page(document: dict[str, Any]) -> Page:
-    """Error against queries, one curve per defence.
+    r"""Error against queries, one curve per defence.
 
     >>> rows = [{"decimals": None, "noise": 0.0, "phase": "polish", "sequences": 260, "error": 2e-16}]
     >>> leak_page({"rows": rows}).verdict.sentence
-    'Answers as they are give the layer away: 260 queries leave an output error of 2.0 × 10⁻¹⁶.'
+    'Answers as they are give the layer away: 260 queries leave an output error of 2.0\xa0×\xa010⁻¹⁶.'
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in document["rows"]:

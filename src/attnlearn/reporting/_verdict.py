@@ -56,6 +56,12 @@ class Verdict:
     remedy: str = ""
     scope: str = ""
 
+    def __post_init__(self) -> None:
+        # Numbers do not part from their units at the end of a line.
+        for name in ("sentence", "scope"):
+            kept = getattr(self, name).replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0")
+            object.__setattr__(self, name, kept)
+
 
 def verdict(document: dict[str, Any]) -> Verdict:
     """The verdict of a result in JSON.

@@ -1,0 +1,75 @@
+"""Figures of docs/benchmarks.md: time and examples against d and m, drawn by the report's own displays."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from attnlearn.reporting import Lines, Series
+from benchmarks.render._lines import Row, Suite
+
+STYLE = """<style>
+svg { background: #fff; } text { font: 13px system-ui, sans-serif; fill: #5b6168; } .end { text-anchor: end; } .middle { text-anchor: middle; }
+.grid { stroke: #e3e1dc; } .axis { stroke: #5b6168; } .curve { fill: none; stroke-width: 2; } .bound { stroke-dasharray: 6 4; }
+.level { stroke: #b3261e; stroke-dasharray: 5 4; } .level-name { fill: #b3261e; }
+.curve.c0 { stroke: #24579d; } .curve.c1 { stroke: #c4571b; } .curve.c2 { stroke: #13795b; } .curve.c3 { stroke: #8a4fa3; }
+.point.c0 { fill: #24579d; } .point.c1 { fill: #c4571b; } .point.c2 { fill: #13795b; } .point.c3 { fill: #8a4fa3; }
+</style>"""
+
+
+def pictures(suites: dict[str, Suite]) -> dict[str, Lines]:
+    """File name and display of every figure that has at least two points."""
+    recover, extract = suites["recover"].rows, suites["extract"].rows
+    base = {
+        "layer": "random",
+        "tokens": "gaussian",
+        "rival": False,
+        "noise": 0.0,
+        "stored": "",
+        "causal": False,
+        "bias": False,
+    }
+    growing = [row for row in recover if _has(row, base | {"dim": 32, "rank": 8})]
+    halved = [row for row in recover if _has(row, base | {"dim": 32, "heads": 8, "rank": 4})]
+    dims = [row for row in extract if _has(row, {"layer": "random", "heads": 4, "rank": 4})]
+    heads = [row for row in extract if _has(row, {"layer": "random", "dim": 16, "rank": None})]
+    found = {
+        "recover-time-heads.svg": _lines("Seconds to recover, d = 32, rank 8", growing, "heads", {"seconds": "recover"}, "number of heads", "seconds"),
+        "recover-examples.svg": _success(halved),
+        "extract-dim.svg": _lines("Queries to extract, m = 4, rank 4", dims, "dim", {"sequences": "sequences asked", "unknowns": "unknowns"}, "dimension d", "count"),
+        "extract-heads.svg": _lines("Queries to extract, d = 16, full rank", heads, "heads", {"scalars": "scalars read", "published_scalars": "published count", "unknowns": "unknowns"}, "number of heads", "count"),
+    }  # fmt: skip
+    return {name: display for name, display in found.items() if max(len(s.x) for s in display.series) > 1}
+
+
+def svg(display: Lines) -> str:
+    """The picture as a file of its own, with its colours inside."""
+    text = display.svg()
+    cut = text.index(">") + 1
+    return text[:cut] + STYLE + text[cut:] + "\n"
+
+
+def _has(row: Row, wanted: dict[str, object]) -> bool:
+    return bool(row.results) and all(row.case.get(name) == value for name, value in wanted.items())
+
+
+def _lines(
+    title: str, rows: list[Row], across: str, names: dict[str, str], x_label: str, y_label: str
+) -> Lines:
+    rows = sorted(rows, key=lambda row: row.case[across])
+    series = []
+    for name, label in names.items():
+        known = [(row.case[across], median(row.values(name))) for row in rows if row.values(name)]
+        series.append(Series(label, [x for x, _ in known], [y for _, y in known]))
+    return Lines(title, series=tuple(series), x_label=x_label, y_label=y_label, log_x=True, log_y=True)
+
+
+def _success(rows: list[Row]) -> Lines:
+    rows = sorted(rows, key=lambda row: row.case["num"])
+    shares = [sum(r["certified"] for r in row.results) / len(row.results) for row in rows]
+    return Lines(
+        "Share of layers recovered and certified, d = 32, m = 8, rank 4",
+        series=(Series("certified", [row.case["num"] for row in rows], shares),),
+        x_label="examples",
+        y_label="share",
+        log_x=True,
+    )

@@ -1,0 +1,266 @@
+"""One table per suite. Every row says how many cases it rests on; a row without results says that it was not run."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from benchmarks.render._lines import Row, Suite
+from benchmarks.render._markdown import NOT_RUN, cases, common, figure, share, table, worst
+
+
+def honesty(suite: Suite) -> str:
+    """False certificates and power, side by side."""
+    from benchmarks.honesty import interval
+
+    rows = []
+    for kind, name in (("pair", "certifier alone"), ("problem", "`recover` as a whole")):
+        results = [r for row in suite.rows if row.case["kind"] == kind for r in row.results]
+        truly = [r for r in results if r["truly_right"]]
+        for label, hits, total in (
+            ("false certificates", sum(r["false"] for r in results), len(results)),
+            ("power: right answers that got one", sum(r["certified"] for r in truly), len(truly)),
+        ):
+            low, high = interval(hits, total)
+            sure = f"{100 * low:.2f} % to {100 * high:.2f} %" if total else "–"
+            rows.append([f"{name}: {label}", share(hits, total), sure])
+        if kind == "problem":
+            rows.append(
+                [
+                    f"{name}: the right outcome",
+                    share(sum(r["outcome_right"] for r in results), len(results)),
+                    "–",
+                ]
+            )
+    return table(["", "cases", "95 % interval"], rows)
+
+
+def describe_recover(case: dict[str, Any]) -> str:
+    """A recovery problem in words."""
+    layer = f"random, d = {case['dim']}" if case["layer"] == "random" else case["layer"]
+    words = [
+        f"{layer}, m = {case['heads']}, rank {case['rank']}",
+        f"{case['tokens']} tokens, k = {case['k']}",
+    ]
+    if case.get("scale", 2.0) != 2.0:
+        words.append(f"scores of size {case['scale']:g}")
+    words += [word for word, on in (("biases", case["bias"]), ("causal", case["causal"])) if on]
+    words += [f"stored in {case['stored']}"] if case["stored"] else []
+    words += [f"noise {case['noise']:g}"] if case["noise"] else []
+    return ", ".join(words)
+
+
+def recover(suite: Suite) -> str:
+    """Recovery from random examples."""
+    rows = []
+    for row in suite.rows:
+        if row.case["rival"]:
+            continue
+        certified = sum(r["certified"] for r in row.results)
+        rows.append([
+            describe_recover(row.case), f"{row.case['num']:,}", cases(row),
+            share(certified, len(row.results)), common(row) if row.results else NOT_RUN,
+            worst(row.values("parameter_error")), figure(row.values("seconds"), "{:.1f}"),
+            figure(row.values("peak_gigabytes"), "{:.1f}"),
+        ])  # fmt: skip
+    columns = [
+        "problem",
+        "examples",
+        "cases",
+        "certified",
+        "outcome",
+        "parameter error: median (worst)",
+        "seconds",
+        "GB",
+    ]
+    return table(columns, rows)
+
+
+def against_adam(suite: Suite) -> str:
+    """Recovery beside a student trained by Adam, in the same run."""
+    rows = []
+    for row in suite.rows:
+        if not row.case["rival"]:
+            continue
+        reached = sum(r["adam"].get("seconds") is not None for r in row.results)
+        rows.append([
+            describe_recover(row.case), cases(row), figure(row.values("seconds"), "{:.1f}"),
+            worst(row.values("fresh_error")), share(reached, len(row.results)),
+            figure(row.values("adam", "seconds"), "{:.1f}"), figure(row.values("times_faster"), "{:.1f} ×"),
+        ])  # fmt: skip
+    columns = [
+        "problem",
+        "cases",
+        "seconds",
+        "error on fresh examples",
+        "Adam reaches 1e-6",
+        "its best run, seconds",
+        "faster",
+    ]
+    return table(columns, rows)
+
+
+def refine(suite: Suite) -> str:
+    """Gauss-Newton against L-BFGS from the same start."""
+    rows = []
+    for row in suite.rows:
+        case = row.case
+        name = f"random, d = {case['dim']}" if case["layer"] == "random" else case["layer"]
+        kind = f"{name}, {case['tokens']}, k = {case['k']}{', causal' if case['causal'] else ''}"
+        kind += ", whole matrices" if case.get("whole") else ""
+        bound = all(r.get("lbfgs_reached") for r in row.results)
+        ratio = (
+            figure(row.values("ratio"), ("" if bound else "at least ") + "{:.1f} ×") if case["rival"] else "–"
+        )
+        rows.append([
+            f"{kind}, start off by {100 * case['perturbation']:.0f} %", cases(row), worst(row.values("theta_error")),
+            figure(row.values("seconds"), "{:.1f}"),
+            figure(row.values("lbfgs_seconds"), "{:.1f}") if case["rival"] else "–", ratio,
+        ])  # fmt: skip
+    return table(["problem", "cases", "error of Θ", "seconds", "L-BFGS, seconds", "faster"], rows)
+
+
+def describe_extract(case: dict[str, Any]) -> str:
+    """An extraction problem in words."""
+    if case["layer"] == "random":
+        rank = "full rank" if case["rank"] is None else f"rank {case['rank']}"
+        return f"random, d = {case['dim']}, m = {case['heads']}, {rank}, {case['dtype']}"
+    return f"{case['layer']}, {case['dtype']}"
+
+
+def extract(suite: Suite) -> str:
+    """Chosen queries: what was reached and what it cost."""
+    rows = []
+    for row in suite.rows:
+        numbers = row.values("scalars"), row.values("unknowns"), row.values("published_scalars")
+        over = [a / b for a, b in zip(numbers[0], numbers[1])] if len(numbers[0]) == len(numbers[1]) else []
+        published = (
+            [a / b for a, b in zip(numbers[0], numbers[2])] if len(numbers[0]) == len(numbers[2]) else []
+        )
+        rows.append([
+            describe_extract(row.case), cases(row), common(row) if row.results else NOT_RUN,
+            worst(row.values("error")), figure(row.values("sequences"), "{:,.0f}"),
+            figure(numbers[0], "{:,.0f}"), figure(over, "{:.1f}"), figure(published, "{:.2f}"),
+            figure(row.values("seconds"), "{:.1f}"),
+        ])  # fmt: skip
+    columns = [
+        "layer", "cases", "outcome", "parameter error: median (worst)", "sequences", "scalars read",
+        "scalars over unknowns", "scalars over the published count", "seconds",
+    ]  # fmt: skip
+    return table(columns, rows)
+
+
+def training(suite: Suite) -> str:
+    """Training: speed beside the rivals, memory, bounds."""
+    rows = [[_training_name(row), cases(row), *_training_figures(row)] for row in suite.rows]
+    return table(["what", "cases", "measured", "wanted", "met"], rows)
+
+
+def _training_name(row: Row) -> str:
+    case = row.case
+    if case["what"] == "step":
+        n, tokens, dim, heads = case["shape"]
+        return f"one step, n = {n}, {tokens} tokens, d = {dim}, H = {heads}"
+    known = {
+        "mixture": "proved bound over measured mean loss, tokenized mixture"
+        + (", small" if case.get("small") else ""),
+        "tangent": f"tangent kernel, n = {case.get('num')}, H = {case.get('heads')}, against jacrev",
+        "seeds": f"{case.get('runs')} runs at once against a loop",
+        "memory": f"memory of a step, n = {case.get('num')}",
+        "coverage": f"stability bound covers the gap, {case.get('draws')} draws",
+    }
+    return known.get(case["what"], case["what"])
+
+
+def _training_figures(row: Row) -> list[str]:
+    if not row.results:
+        return [NOT_RUN, "–", "–"]
+    first, what = row.results[0], row.case["what"]
+    met = "yes" if all(result.get("met") for result in row.results) else "**no**"
+    if what == "step":
+        shown = ", ".join(
+            f"{figure(row.values('times_faster', name, 'median'), '{:.1f} ×')} {name}"
+            for name in ("torch", "jax")
+        )
+        return [f"faster: {shown}", ", ".join(f"{v:g} × {k}" for k, v in first["wanted"].items()), met]
+    if what == "tangent":
+        return [figure(row.values("times_faster", "median"), "{:.0f} × faster"), f"{first['wanted']} ×", met]
+    if what == "seeds":
+        return [figure(row.values("times_faster"), "{:.1f} × faster"), f"{first['wanted']} ×", met]
+    if what == "memory":
+        return [figure(row.values("peak_gib"), "{:.2f} GiB"), f"at most {first['wanted']:g} GiB", met]
+    if what == "mixture":
+        return [
+            worst(row.values("ratio")) + f", {sum(row.values('violations')):.0f} violations",
+            "at most 8",
+            met,
+        ]
+    return [figure(row.values("covered"), "{:.1%} covered"), "at least 99 %", met]
+
+
+def sculpt(suite: Suite) -> str:
+    """The paper's algorithm: the table its own suite makes, and the rows nobody ran."""
+    module = importlib.import_module("benchmarks.sculpt")
+    made = (
+        module.summary(suite.lines).splitlines()
+        if suite.lines
+        else ["| tokens | d | k | m | scale | cases |", "|" + "---|" * 6]
+    )
+    width = made[0].count("|") - 1
+    for row in suite.rows:
+        if not row.results:
+            shown = [row.case[name] for name in ("tokens", "d", "k", "m", "scale")]
+            made.append("| " + " | ".join(map(str, [*shown, NOT_RUN, *["–"] * (width - 6)])) + " |")
+    return "\n".join(made)
+
+
+def compress(suite: Suite) -> str:
+    """Fewer heads: our error beside pruning's."""
+    rows = []
+    for row in suite.rows:
+        case = row.case
+        wide = f", head width {case['head_dim']}" if case.get("head_dim") else ""
+        name = f"{case['layer']}, {case['tokens']} tokens, {case['heads']} heads{wide}"
+        rivals = [
+            figure(row.values("rivals", rival), "{:.2g}")
+            for rival in ("drop", "drop, output refit", "drop, full refit")
+        ]
+        rows.append([
+            name, cases(row), figure(row.values("error"), "{:.2g}"), *rivals,
+            figure(row.values("ratio", "drop, full refit"), "{:.2f}"), figure(row.values("seconds"), "{:.0f}"),
+        ])  # fmt: skip
+    columns = [
+        "layer and target",
+        "cases",
+        "error",
+        "drop heads",
+        "drop, refit outputs",
+        "drop, refit all",
+        "ours over the best rival kind",
+        "seconds",
+    ]
+    return table(columns, rows)
+
+
+def install(suite: Suite) -> str:
+    """Size of a core install."""
+    rows = [
+        [
+            "core install, pip left out",
+            cases(row),
+            figure(row.values("megabytes"), "{:.0f} MB"),
+            "under 700 MB",
+        ]
+        for row in suite.rows
+    ]
+    return table(["what", "cases", "measured", "wanted"], rows)
+
+
+def other(suite: Suite) -> str:
+    """Any suite without a table of its own: what it says of itself."""
+    module = importlib.import_module(f"benchmarks.{suite.name}")
+    if not suite.lines:
+        return NOT_RUN
+    return (
+        f"```text\n{module.summary(suite.lines)}\n```" if hasattr(module, "summary") else f"{suite.run} cases"
+    )
