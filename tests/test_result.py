@@ -86,3 +86,20 @@ def test_frames() -> None:
     assert Solution(None, Outcome.RECOVERED, certificate, (Phase("a", 1.0, {"b": 2}),)).frame()[
         "b"
     ].tolist() == [2]
+
+
+def test_the_text_fits_one_screen_whatever_happened() -> None:
+    checks = tuple(Check.compare(f"X{i}", 2.0, 1.0, text="a long explanation " * 30) for i in range(60))
+    claims = tuple(Claim(f"C{i}", "claim " * 200, False) for i in range(40))
+    phases = tuple(Phase(f"phase {i}", 1.0) for i in range(60))
+    text = str(Solution(None, Outcome.NOT_ESTABLISHED, Certificate(claims, checks), phases))
+    lines = text.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 160
+    assert "and 54 more checks fail" in text
+    assert "and 34 more claims" in text
+
+
+def test_a_check_without_figures_can_fail_in_words() -> None:
+    solution = Solution(None, Outcome.NOT_ESTABLISHED, Certificate((BAD,), (Check("C2", Status.FAILS),)))
+    assert "fails  C2" in str(solution)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from attnlearn import AttentionLayer, data, distance, load
 from attnlearn._serialize import schema
 from attnlearn.cli.__main__ import main
+from attnlearn.cli._console import Console
 
 
 @pytest.fixture
@@ -174,3 +176,38 @@ def test_train_writes_a_classifier(tmp_path, capsys) -> None:
     assert document["outcome"] == "TRAINED"
     assert main([*arguments, "--step", "huge"]) == 2
     assert "step: must be a number, auto or theory, got 'huge'" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "coloured"),
+    [
+        (Terminal(), {}, True),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+    ],
+    ids=["terminal", "NO_COLOR", "dumb", "piped"],
+)
+def test_colours_only_where_they_are_wanted(stream, environment, coloured: bool, monkeypatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    console = Console()
+    console.stream = stream
+    console.verdict("RECOVERED (certified): all\nlayer", good=True)
+    assert ("\x1b[" in stream.getvalue()) == coloured
+    assert "RECOVERED (certified): all" in stream.getvalue()
+
+
+def test_quiet_prints_nothing(layer_file, tmp_path, capsys) -> None:
+    report = tmp_path / "report.html"
+    words = ["extract", "--oracle", str(layer_file), "--dim", "6", "--quiet", "--report", str(report)]
+    assert main(words) == 0
+    assert capsys.readouterr() == ("", "")
+    assert report.is_file()

@@ -1,0 +1,98 @@
+"""What is published from benchmark lines: every row says what it rests on, nothing is hidden, a fallen ratio is loud."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.recover import BASE, D32
+from benchmarks.render import _suites, rendered
+from benchmarks.render._lines import read
+from benchmarks.render._ratios import fallen, kept
+
+ORIGIN = {"commit": "abc1234+", "date": "2026-01-02", "cpus": 2, "machine": "x86_64", "versions": {}}
+RECOVERED = {
+    "seconds": 4.0,
+    "outcome": "RECOVERED",
+    "certified": True,
+    "parameter_error": 1e-12,
+    "fresh_error": 1e-14,
+    "peak_gigabytes": 1.0,
+}
+
+
+def write(folder: Path, name: str, *lines: dict) -> None:
+    text = "".join(json.dumps({"suite": "recover", **ORIGIN, **line}) + "\n" for line in lines)
+    (folder / name).write_text(text)
+
+
+def adam(times_faster: float | None) -> dict:
+    case = BASE | D32 | {"rival": True}
+    known = {"adam": {"seconds": 20.0 if times_faster else None}, "times_faster": times_faster}
+    return {"case": case, "result": RECOVERED | known}
+
+
+def test_nothing_run_is_shown_as_not_run(tmp_path: Path) -> None:
+    files = rendered(tmp_path)
+    document = files["docs/benchmarks.md"]
+    assert "certifier alone: false certificates | not run" in document
+    assert document.count("**Not run**") >= 5
+    assert "fell by more" not in document
+    assert files["README.md"].count("not run |") >= 6
+    assert "\n| 0" not in document
+
+
+def test_rows_say_how_many_cases_they_rest_on(tmp_path: Path) -> None:
+    case = BASE | D32
+    failed = RECOVERED | {"outcome": "NOT_ESTABLISHED", "certified": False, "parameter_error": 1e-3}
+    write(
+        tmp_path,
+        "full-recover.jsonl",
+        {"case": case | {"seed": 0}, "result": RECOVERED},
+        {"case": case | {"seed": 1}, "result": failed},
+        {"case": case | {"seed": 2}, "failed": "MemoryError: too large"},
+    )
+    suite = read("recover", tmp_path)
+    (row,) = [line for line in _suites.recover(suite).splitlines() if "2 of 20, 1 failed" in line]
+    assert "| 1/2 |" in row
+    assert "RECOVERED 1, NOT_ESTABLISHED 1" in row
+    assert "(1.0e-03)" in row  # the worst error is shown, not only the median
+    assert suite.run == 2
+    assert "commits `abc1234`" in suite.origin()
+
+
+def test_the_last_line_of_a_case_counts_and_full_wins(tmp_path: Path) -> None:
+    case = BASE | D32
+    write(tmp_path, "bench-recover.jsonl", {"case": case, "result": RECOVERED | {"seconds": 99.0}})
+    write(tmp_path, "quick-recover.jsonl", {"case": case, "result": RECOVERED | {"seconds": 77.0}})
+    lines = [{"case": case, "result": RECOVERED | {"seconds": seconds}} for seconds in (8.0, 5.0)]
+    write(tmp_path, "full-recover.jsonl", *lines)
+    (row,) = [row for row in read("recover", tmp_path).rows if row.results]
+    assert row.values("seconds") == [5.0]
+
+
+def test_a_rival_that_does_not_get_there_is_no_ratio(tmp_path: Path) -> None:
+    write(tmp_path, "full-recover.jsonl", adam(None))
+    (row,) = [
+        line for line in _suites.against_adam(read("recover", tmp_path)).splitlines() if "1 of 3" in line
+    ]
+    assert "| 0/1 | – | – |" in row
+
+
+@pytest.mark.parametrize(("now", "loud"), [(5.0, False), (2.1, False), (1.9, True)])
+def test_a_ratio_that_fell_by_more_than_a_third_is_loud(now: float, loud: bool, tmp_path: Path) -> None:
+    write(tmp_path, "full-recover.jsonl", adam(3.0))
+    first = rendered(tmp_path)
+    (tmp_path / "published.json").write_text(first["benchmarks/results/published.json"])
+    write(tmp_path, "full-recover.jsonl", adam(now))
+    second = rendered(tmp_path)
+    assert ("**A ratio fell by more than a third.**" in second["docs/benchmarks.md"]) == loud
+    (kept_value,) = json.loads(second["benchmarks/results/published.json"]).values()
+    assert kept_value == (3.0 if loud else now)  # a fallen ratio stays loud until it is mended
+
+
+def test_what_fell_keeps_its_old_value() -> None:
+    assert fallen({"a": 1.0, "new": 1.0}, {"a": 2.0, "gone": 9.0}) == ["a: 1 ×, was 2 ×"]
+    assert kept({"a": 1.0, "new": 1.0}, {"a": 2.0, "gone": 9.0}) == {"a": 2.0, "gone": 9.0, "new": 1.0}
