@@ -20,7 +20,7 @@ def source(tmp_path):
     w[2:] = 0  # two heads say it all
     path = tmp_path / "layer.safetensors"
     save_layout(layer.replace(w=w), path, layout="bert", prefix="encoder.attention.")
-    assert main(["sample", str(path), str(tmp_path / "data"), "--num", "400", "--tokens", "4", "-q"]) == 0
+    assert main(["sample", str(path), str(tmp_path / "data"), "--num", "400", "--tokens", "4"]) == 0
     return path
 
 
