@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnlearn.reporting._numbers import pretty
 from attnlearn.reporting._page import Page, check_row
 from attnlearn.reporting._sections import Section, facts, provenance_rows
 from attnlearn.reporting._verdict import Verdict
@@ -19,9 +20,7 @@ def conditions_page(document: dict[str, Any]) -> Page:
     """
     advice = document["advice"]
     text = str(advice["text"]).strip().rstrip(".")
-    routes = [
-        (str(entry.get("route", entry.get("name", ""))), facts(entry)) for entry in advice.get("routes") or ()
-    ]
+    routes = [_route(entry) for entry in advice.get("routes") or ()]
     return Page(
         title="Conditions for learning",
         kind="conditions",
@@ -32,13 +31,29 @@ def conditions_page(document: dict[str, Any]) -> Page:
             scope="Conditions are measured on these tokens; they are advice, not a certificate.",
         ),
         checks=[check_row(check) for check in document["checks"]],
-        sections=[
-            *(Section(f"Route {name}" if name else "Route", facts=rows) for name, rows in routes),
-            Section("Figures", facts=facts(document.get("figures") or {})),
-        ],
+        claims_title="Routes, and the conditions behind them",
+        claims=routes,
+        sections=[Section("Figures", facts=facts(document.get("figures") or {}))],
         provenance=provenance_rows(document),
         command=str((document.get("provenance") or {}).get("command") or ""),
     )
+
+
+def _route(entry: dict[str, Any]) -> dict[str, Any]:
+    """One route as a card: whether it should work, from how much, or why not."""
+    feasible = entry.get("feasible")
+    status = {True: "should work", False: "will not work"}.get(feasible, "not known")
+    needed = entry.get("needed")
+    unit = "queries" if entry.get("route") == "queries" else "examples"
+    text = str(entry.get("reason") or "")
+    if feasible and needed is not None:
+        text = f"about {pretty(round(needed))} {unit}" + (f"; {text}" if text else "")
+    return {
+        "code": str(entry.get("route", "")),
+        "established": bool(feasible),
+        "status": status,
+        "text": text,
+    }
 
 
 def other_page(document: dict[str, Any]) -> Page:

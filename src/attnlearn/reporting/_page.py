@@ -42,6 +42,7 @@ class Page:
     verdict: Verdict
     outcome: str = ""
     tiles: list[tuple[str, str, str]] = field(default_factory=list)
+    claims_title: str = "Claims and the checks behind them"
     claims: list[dict[str, Any]] = field(default_factory=list)
     checks: list[CheckRow] = field(default_factory=list)
     phases: list[Section] = field(default_factory=list)
