@@ -42,7 +42,7 @@ def conditions_page(document: dict[str, Any]) -> Page:
 def _route(entry: dict[str, Any]) -> dict[str, Any]:
     """One route as a card: whether it should work, from how much, or why not."""
     feasible = entry.get("feasible")
-    status = {True: "should work", False: "will not work"}.get(feasible, "not known")
+    status = "not known" if feasible is None else "should work" if feasible else "will not work"
     needed = entry.get("needed")
     unit = "queries" if entry.get("route") == "queries" else "examples"
     text = str(entry.get("reason") or "")

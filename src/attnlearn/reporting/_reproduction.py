@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnlearn.reporting import _hard_claims
 from attnlearn.reporting._displays import Bars, Display, Lines, Series
 from attnlearn.reporting._page import Page
 from attnlearn.reporting._sections import Section, facts, provenance_rows
@@ -35,68 +36,69 @@ def reproduce_page(document: dict[str, Any]) -> Page:
 
 
 def _claim_displays(name: str, part: dict[str, Any]) -> list[Display]:
-    makers = {
-        "bound": _bound,
-        "examples": _examples,
-        "attention": _attended,
-        "heads": _heads,
-        "starts": _starts,
-    }
     try:
-        return [makers[name](part)] if name in makers else []
+        return _DISPLAYS[name](part) if name in _DISPLAYS else []
     except (KeyError, TypeError, ValueError, IndexError):
-        return []
+        return []  # figures of another version: shown as a table
 
 
-def _bound(part: dict[str, Any]) -> Display:
+def _bound(part: dict[str, Any]) -> list[Display]:
     curves = part["curves"]
     names = (("loss", "loss"), ("mean_loss", "mean loss"), ("bound", "run-verified bound"))
-    return Lines(
-        f"Bound over measured: {part['ratio']:.2f}",
-        "The bound that the run verified, against the mean it bounds.",
-        series=tuple(Series(text, curves["step"], curves[key], bound=key == "bound") for key, text in names),
-        x_label="step",
-        y_label="loss",
-        log_x=True,
-        log_y=True,
-    )
+    return [
+        Lines(
+            f"Bound over measured: {part['ratio']:.2f}",
+            "The bound that the run verified, against the mean it bounds.",
+            series=tuple(
+                Series(text, curves["step"], curves[key], bound=key == "bound") for key, text in names
+            ),
+            x_label="step",
+            y_label="loss",
+            log_x=True,
+            log_y=True,
+        )
+    ]
 
 
-def _examples(part: dict[str, Any]) -> Display:
+def _examples(part: dict[str, Any]) -> list[Display]:
     means = [sum(gaps) / len(gaps) for gaps in part["gaps"]]
     theory = [means[0] * part["sizes"][0] / size for size in part["sizes"]]
     slope = part.get("slope")
-    return Lines(
-        f"Slope {slope:.2f}, theory −1" if slope is not None else "Slope not fitted",
-        "Test minus train loss against the number of examples.",
-        series=(
-            Series("measured mean", part["sizes"], means),
-            Series("1/n", part["sizes"], theory, bound=True),
-        ),
-        x_label="examples",
-        y_label="test − train loss",
-        log_x=True,
-        log_y=True,
-    )
+    return [
+        Lines(
+            f"Slope {slope:.2f}, theory −1" if slope is not None else "Slope not fitted",
+            "Test minus train loss against the number of examples.",
+            series=(
+                Series("measured mean", part["sizes"], means),
+                Series("1/n", part["sizes"], theory, bound=True),
+            ),
+            x_label="examples",
+            y_label="test − train loss",
+            log_x=True,
+            log_y=True,
+        )
+    ]
 
 
-def _attended(part: dict[str, Any]) -> Display:
+def _attended(part: dict[str, Any]) -> list[Display]:
     steps = [row["steps"] for row in part["rows"]]
-    return Lines(
-        "Attention on the tokens that carry the label",
-        "Share of attention, over training.",
-        series=(
-            Series("all heads", steps, [row["share"] for row in part["rows"]]),
-            Series("best head", steps, [row["largest_head"] for row in part["rows"]]),
-        ),
-        x_label="steps",
-        y_label="share",
-        log_x=True,
-        levels=(("uniform", part["uniform_share"]),),
-    )
+    return [
+        Lines(
+            "Attention on the tokens that carry the label",
+            "Share of attention, over training.",
+            series=(
+                Series("all heads", steps, [row["share"] for row in part["rows"]]),
+                Series("best head", steps, [row["largest_head"] for row in part["rows"]]),
+            ),
+            x_label="steps",
+            y_label="share",
+            log_x=True,
+            levels=(("uniform", part["uniform_share"]),),
+        )
+    ]
 
 
-def _heads(part: dict[str, Any]) -> Display:
+def _heads(part: dict[str, Any]) -> list[Display]:
     heads = [row["heads"] for row in part["rows"]]
 
     def median(rule: str) -> list[float | None]:
@@ -106,28 +108,46 @@ def _heads(part: dict[str, Any]) -> Display:
         ]
         return [run[len(run) // 2] for run in runs]
 
-    return Lines(
-        f"Steps to loss {part['target']:g}",
-        "Median over seeds; a run that does not get there is left out.",
-        series=(
-            Series("one step for all", heads, median("common")),
-            Series("step like √H", heads, median("sqrt")),
-        ),
-        x_label="heads",
-        y_label="steps",
-        log_x=True,
-    )
+    return [
+        Lines(
+            f"Steps to loss {part['target']:g}",
+            "Median over seeds; a run that does not get there is left out.",
+            series=(
+                Series("one step for all", heads, median("common")),
+                Series("step like √H", heads, median("sqrt")),
+            ),
+            x_label="heads",
+            y_label="steps",
+            log_x=True,
+        )
+    ]
 
 
-def _starts(part: dict[str, Any]) -> Display:
+def _starts(part: dict[str, Any]) -> list[Display]:
     names = tuple(part["starts"])
-    return Bars(
-        "Tangent margin by initialization",
-        f"Median over {part['draws']} draws of the mixture.",
-        labels=names,
-        values=tuple(part["starts"][name]["gamma"][2] for name in names),
-        x_label="initialization",
-        y_label="margin",
-        floor=part["margin_bound"],
-        floor_label="explicit lower bound",
-    )
+    return [
+        Bars(
+            "Tangent margin by initialization",
+            f"Median over {part['draws']} draws of the mixture.",
+            labels=names,
+            values=tuple(part["starts"][name]["gamma"][2] for name in names),
+            x_label="initialization",
+            y_label="margin",
+            floor=part["margin_bound"],
+            floor_label="explicit lower bound",
+        )
+    ]
+
+
+_DISPLAYS = {
+    "bound": _bound,
+    "examples": _examples,
+    "attention": _attended,
+    "heads": _heads,
+    "starts": _starts,
+    "wall": _hard_claims.wall,
+    "statistical": _hard_claims.statistical,
+    "elimination": _hard_claims.elimination,
+    "dial": _hard_claims.dial,
+    "learning": _hard_claims.learning,
+}

@@ -1,0 +1,115 @@
+"""Displays of `reproduce learning` and `reproduce hardness`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnlearn.reporting._displays import Display, Lines, Series
+
+SMALLEST = 1e-16
+"""Errors below rounding are drawn at rounding, because a logarithm has no zero."""
+
+
+def wall(part: dict[str, Any]) -> list[Display]:
+    """Success of every learner against the number of heads, one picture per family of layers."""
+    found: list[Display] = []
+    learners = list(dict.fromkeys(point["learner"] for point in part["points"]))
+    for family in dict.fromkeys(point["family"] for point in part["points"]):
+        series = []
+        for learner in learners:
+            rows = [p for p in part["points"] if (p["family"], p["learner"]) == (family, learner)]
+            series.append(Series(str(learner), [row["heads"] for row in rows], [row["rate"] for row in rows]))
+        found.append(
+            Lines(
+                f"Layers of the family {family}",
+                "Share of runs in which the learner found the layer.",
+                series=tuple(one for one in series if one.x),
+                x_label="number of heads",
+                y_label="share of runs",
+            )
+        )
+    return found
+
+
+def statistical(part: dict[str, Any]) -> list[Display]:
+    """Queries that a statistical-query learner needed, and the bound."""
+    series = []
+    for tolerance in sorted({point["tolerance"] for point in part["points"]}):
+        rows = [point for point in part["points"] if point["tolerance"] == tolerance]
+        members = [row["members"] for row in rows]
+        series.append(Series(f"tolerance {tolerance:g}", members, [row["queries"] for row in rows]))
+        series.append(Series(f"bound at {tolerance:g}", members, [row["bound"] for row in rows], bound=True))
+    return [
+        Lines(
+            "Statistical queries against their lower bound",
+            "No learner that asks such queries can stay below the dashed line.",
+            series=tuple(series),
+            x_label="members of the family",
+            y_label="queries",
+            log_x=True,
+            log_y=True,
+        )
+    ]
+
+
+def elimination(part: dict[str, Any]) -> list[Display]:
+    """Elimination over GF(2), which the bound does not bind, against flipped labels."""
+    rates = [float(rate) for rate in part["by_rate"]]
+    return [
+        Lines(
+            "A learner the bound does not bind",
+            "Gaussian elimination over GF(2) solves parities, until labels are flipped.",
+            series=(Series("share solved", rates, [entry["rate"] for entry in part["by_rate"].values()]),),
+            x_label="share of flipped labels",
+            y_label="share solved",
+            levels=(("chosen queries, no flips", part["chosen_queries"]["rate"]),),
+        )
+    ]
+
+
+def dial(part: dict[str, Any]) -> list[Display]:
+    """Error of every learner as layers go from generic to parity."""
+    return [
+        Lines(
+            "From generic to parity",
+            "Function error of every learner.",
+            series=tuple(
+                Series(str(name), part["hardness"], [None if v is None else max(v, SMALLEST) for v in curve])
+                for name, curve in part["curves"].items()
+            ),
+            x_label="hardness",
+            y_label="function error",
+            log_y=True,
+        )
+    ]
+
+
+def learning(part: dict[str, Any]) -> list[Display]:
+    """Width of the body by round, and time against the spectral route."""
+    points = part["points"]
+    names = [f"d {p['dim']}, k {p['tokens']}, m {p['heads']}" for p in points]
+    numbers = list(range(1, len(points) + 1))
+    return [
+        Lines(
+            "Width of the body by round",
+            "Across the hull of the heads, over ‖Θ‖.",
+            series=tuple(
+                Series(name, list(range(1, len(p["widths_across"]) + 1)), p["widths_across"])
+                for name, p in zip(names, points)
+            ),
+            x_label="round",
+            y_label="width",
+            log_y=True,
+        ),
+        Lines(
+            "Seconds, by problem",
+            "In the order of the table: " + "; ".join(names) + ".",
+            series=(
+                Series("sculpting", numbers, [p["seconds"] for p in points]),
+                Series("spectral route", numbers, [p["spectral"]["seconds"] for p in points]),
+            ),
+            x_label="problem",
+            y_label="seconds",
+            log_y=True,
+        ),
+    ]

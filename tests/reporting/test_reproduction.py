@@ -1,0 +1,70 @@
+"""Every claim that `reproduce` measures has a picture."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from attnlearn import report, reproduce
+from attnlearn.reporting._reproduction import _DISPLAYS, reproduce_page
+
+PARTS = {
+    "bound": {
+        "curves": {n: [1, 2] for n in ("step", "loss", "mean_loss", "bound")},
+        "ratio": 2.0,
+        "violations": 0,
+    },
+    "examples": {"sizes": [10, 20], "gaps": [[0.2], [0.1]], "slope": -1.0, "draws": 1, "steps": 5},
+    "attention": {"rows": [{"steps": 1, "share": 0.1, "largest_head": 0.2}] * 2, "uniform_share": 0.1},
+    "heads": {
+        "target": 0.1,
+        "rows": [
+            {"heads": h, "common": {"steps_to_target": [5]}, "sqrt": {"steps_to_target": [-1]}}
+            for h in (1, 2)
+        ],
+    },
+    "starts": {"draws": 3, "margin_bound": 0.1, "starts": {"zero": {"gamma": [0, 0, 0.2, 0, 0]}}},
+    "wall": {
+        "points": [
+            {"family": "parity", "learner": "spectral", "heads": 2, "rate": 0.5, "interval": [0.1, 0.9]}
+        ]
+    },
+    "statistical": {"points": [{"tolerance": 0.1, "members": 8, "queries": 9, "bound": 4}]},
+    "elimination": {"by_rate": {"0.0": {"rate": 1.0}, "0.1": {"rate": 0.0}}, "chosen_queries": {"rate": 1.0}},
+    "dial": {"hardness": [0.0, 1.0], "curves": {"spectral": [0.0, 0.9]}},
+    "learning": {
+        "points": [
+            {
+                "dim": 6,
+                "tokens": 3,
+                "heads": 1,
+                "widths_across": [0.5, 0.1],
+                "seconds": 3.0,
+                "spectral": {"seconds": 1.0},
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_claim_has_a_picture(name: str, tmp_path) -> None:
+    document = {
+        "schema": "attnlearn/reproduce",
+        "version": 1,
+        "claim": "x",
+        "figures": {name: {"text": "t", **PARTS[name]}},
+    }
+    (section,) = reproduce_page(document).sections
+    assert section.displays
+    assert all(ET.fromstring(display.svg()) is not None for display in section.displays)
+    assert report(document, tmp_path / "report.html").is_file()
+
+
+def test_no_claim_is_forgotten() -> None:
+    from attnlearn.reproduce import _plots
+    from attnlearn.reproduce._optimization import CLAIMS
+
+    assert {*CLAIMS, *_plots._HARDNESS, "learning"} <= set(_DISPLAYS) == set(PARTS)
+    assert reproduce.optimization.__doc__
