@@ -25,23 +25,25 @@ def cases(tier: str) -> list[dict[str, Any]]:
 
 
 def population() -> list[dict[str, Any]]:
-    """Sixty layers; few shapes, so that little is compiled."""
-    base = {"kind": "generic", "dim": 8, "heads": 3, "k": 4, "tokens": "Gaussian", "scale": 2.0, "seed": 0}
+    """Sixty layers of few shapes, so that little is compiled; constants were set on seeds below 10, these are others."""
+    base = {"kind": "generic", "dim": 8, "heads": 3, "k": 4, "tokens": "Gaussian", "scale": 2.0, "seed": 10}
     plenty = {"offered": 8000}
-    rows = [base | {"seed": seed} | plenty for seed in range(6)]
-    rows += [base | {"heads": 2, "seed": seed} | plenty for seed in range(4)]
-    rows += [base | {"dim": 12, "heads": 4, "seed": seed} | plenty for seed in range(2)]
-    rows += [base | {"tokens": "Boolean", "seed": seed} | plenty for seed in range(3)]
-    rows += [base | {"seed": seed, "offered": num} for seed in (1, 2, 3) for num in (141, 283, 566)]
-    rows += [base | {"heads": 2, "seed": seed, "offered": num} for seed in (1, 2) for num in (100, 283)]
+    rows = [base | {"seed": seed} | plenty for seed in range(10, 16)]
+    rows += [base | {"heads": 2, "seed": seed} | plenty for seed in range(10, 14)]
+    rows += [base | {"dim": 12, "heads": 4, "seed": seed} | plenty for seed in range(10, 12)]
+    rows += [base | {"tokens": "Boolean", "seed": seed} | plenty for seed in range(10, 13)]
+    rows += [base | {"seed": seed, "offered": num} for seed in (11, 12, 13) for num in (141, 283, 566)]
+    rows += [base | {"heads": 2, "seed": seed, "offered": num} for seed in (11, 12) for num in (100, 283)]
     rows += [
         base | {"kind": "bias", "seed": seed, "offered": num}
-        for seed, num in ((1, 8000), (2, 8000), (1, 141))
+        for seed, num in ((11, 8000), (12, 8000), (11, 141))
     ]
-    rows += [base | {"scale": scale, "seed": 1} | plenty for scale in (0.02, 0.03, 0.1, 0.3, 5.0, 12.0, 40.0)]
+    rows += [
+        base | {"scale": scale, "seed": 11} | plenty for scale in (0.02, 0.03, 0.1, 0.3, 5.0, 12.0, 40.0)
+    ]
     distances = (0.3, 0.1, 0.01)
     rows += [base | {"kind": kind, "distance": t} | plenty for kind in hard.DEGENERACIES for t in distances]
-    rows += [base | {"kind": "low-rank", "rank": 3, "seed": seed} | plenty for seed in (1, 2)]
+    rows += [base | {"kind": "low-rank", "rank": 3, "seed": seed} | plenty for seed in (11, 12)]
     pairs = base | {"k": 2, "tokens": "Boolean"} | plenty
     rows += [pairs | {"kind": kind, "heads": m} for kind in ("parity", "rounding") for m in (2, 4)]
     rows += [pairs | {"k": 4, "kind": "parity", "heads": 4}]
@@ -96,19 +98,22 @@ def _compared(verdict: Any, solution: Any) -> dict[str, Any]:
 
 
 def smallest(layer: AttentionLayer, source: Any, seed: int, predicted: float | None) -> int | None:
-    """The first size of the grid from which on two sizes in a row are certified; None when there is none.
+    """The first size of the grid at which two of three draws are certified; None when there is none.
 
     Sizes below a sixth of the prediction are not tried: if the first one tried works, the prediction misses by more
     than 3 and is counted so.
     """
-    last = None
     for num in (num for num in GRID if num >= (predicted or 0) / 6):
-        x = source.sample(num, seed=seed + 200)
-        works = recover(x, layer(x), seed=seed, progress=False, raise_on_failure=False).certified
-        if works and last is not None:
-            return last
-        last = num if works else None
-    return last
+        works = 0
+        for draw in range(3):
+            x = source.sample(num, seed=seed + 1000 * (draw + 1))
+            found = recover(x, layer(x), seed=seed, progress=False, raise_on_failure=False)
+            works += found.certified
+            if works == 2 or draw - works == 1:
+                break
+        if works == 2:
+            return num
+    return None
 
 
 def summary(lines: list[dict[str, Any]]) -> str:

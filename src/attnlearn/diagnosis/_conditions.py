@@ -21,7 +21,6 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
 from attnlearn.diagnosis._judge import Facts, judge_data, judge_layer
-from attnlearn.recovery.spectral._calibration import VISIBLE_AT
 from attnlearn.solve._chunks import whitening
 
 
@@ -127,7 +126,7 @@ def _gap_checks(gap: Gap, heads: int, tokens: int, out_dim: int) -> list[Check]:
         Check.compare(
             "gap.ratio",
             gap.ratio,
-            VISIBLE_AT,
+            calibration.SEEN_AT,
             unit="floors",
             text=f"weakest of {heads} heads over the noise floor at {gap.fitted} examples",
             at_most=False,

@@ -1,6 +1,6 @@
 """What each route should need: examples or queries, and memory.
 
-spectral   the weakest head must stand VISIBLE_AT floors high, the floor falls like 1/sqrt(examples); refine needs a few
+spectral   the weakest head must stand SEEN_AT floors high, the floor falls like 1/sqrt(examples); refine needs a few
            equations per unknown; the certify side needs its examples.
 sculpt     SLABS_PER_UNKNOWN agreeing rows per entry of [Theta; c]; how many rows agree is counted on the true layer.
 queries    the phases' own counts: single tokens, base points, (m + 3) d displacements, d^2/4 (or (r + 2) d/2) references,
@@ -22,9 +22,7 @@ from attnlearn.recovery._calibration import EQUATIONS_NEEDED, FIT_SHARE
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
 from attnlearn.recovery.sculpt._rows import as_batch, scan
-from attnlearn.recovery.sculpt._rows import with_one as with_one
 from attnlearn.recovery.sculpt._state import State as SculptState
-from attnlearn.recovery.spectral._calibration import VISIBLE_AT
 from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
 from attnlearn.solve._chunks import whitening
 
@@ -36,7 +34,7 @@ def spectral_examples(gap: Gap, unknowns: int, scalars: int) -> float:
     """
     if gap.ratio <= 0:
         return float("inf")
-    visible = gap.fitted * (VISIBLE_AT / gap.ratio) ** 2
+    visible = gap.fitted * (calibration.SEEN_AT / gap.ratio) ** 2
     equations = EQUATIONS_NEEDED * unknowns / scalars
     return float(np.ceil(max(whole(visible), whole(equations), calibration.CERTIFIED_LEAST)))
 
