@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import OracleError
+from attnlearn._errors import OracleError, require
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
@@ -75,6 +75,13 @@ def is_causal(inquiry: Inquiry, tools: Tools, total: np.ndarray, bias: np.ndarra
 
 def _repeats(problem: Problem, inquiry: Inquiry) -> Noise:
     try:
+        known = problem.oracle.dim
+        require(
+            known in (None, problem.dim),
+            "dim",
+            f"must be the oracle's token dimension ({known})",
+            problem.dim,
+        )
         return problem.oracle.noise(problem.dim)
     except BudgetSpent as error:
         raise Stop("BUDGET_SPENT", {"error": str(error), **counts(problem.oracle)}, inquiry.state) from error

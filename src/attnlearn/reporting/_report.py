@@ -73,6 +73,8 @@ def as_document(source: Any) -> dict[str, Any]:
     if hasattr(source, "to_json"):
         return source.to_json()
     if not isinstance(source, dict):
+        known = isinstance(source, str | os.PathLike)
+        require(known, "solution_or_path", "must be a Solution, a JSON result or the path of one", source)
         source = _read(source)
     schema = source.get("schema") if isinstance(source, dict) else None
     require(
@@ -93,5 +95,7 @@ def _read(source: str | os.PathLike[str]) -> Any:
     )
     try:
         return json.loads(found.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"path: must be a JSON result, as --json writes it, got {found.name}") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"path: must be JSON, got {found.name} ({error})") from error
