@@ -49,7 +49,7 @@ def test_in_python(name: str) -> None:
         ("recover . --resume", "resume: needs --checkpoint DIR"),
         ("inspect layer.safetensor", "no such file, got layer.safetensor"),
         (
-            "extract --oracle layer.safetensors --dim 5",
+            "extract --oracle layer.safetensors --dim 5 --quiet",
             "dim: must be the oracle's token dimension (6), got 5",
         ),
         (
