@@ -19,6 +19,7 @@ def recover(
     method: str = "spectral",
     causal: bool | None = None,
     target: float | None = None,
+    memory: str | None = None,
     options: Long | None = None,
 ) -> int:
     """Recover every head of a layer from random examples, with a certificate.
@@ -37,11 +38,19 @@ def recover(
         Whether the layer is causal; found from the data when left out.
     target
         Function error that is enough.
+    memory
+        Refuse a run that is expected to need more, for example 1.5GB.
     """
     import attnlearn
 
     options = options or Long()
     solution = attnlearn.recover(
-        data, num_heads=heads, method=method, causal=causal, target=target, **options.keywords()
+        data,
+        num_heads=heads,
+        method=method,
+        causal=causal,
+        target=target,
+        memory=memory,
+        **options.keywords(),
     )
     return finish(solution, output, options)

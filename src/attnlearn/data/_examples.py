@@ -101,6 +101,23 @@ class Examples:
         """
         return self._gather(self._indices(indices))
 
+    def portion(self, indices: Int[np.ndarray, "i"]) -> tuple[Examples, Int[np.ndarray, "i"]]:
+        """What another process needs to read the sequences at `indices`, and their indices there.
+
+        Shards on disk travel by name (the other process must see the same files), arrays by value.
+
+        >>> from attnlearn.data import as_examples
+        >>> part, there = as_examples(np.ones((5, 3, 2)), np.ones((5, 3, 2))).portion(np.array([1, 4]))
+        >>> part.num, there.tolist()
+        (2, [0, 1])
+        """
+        chosen = self._indices(indices)
+        if any(isinstance(part, ArrayPart) for part in self._parts):
+            return Examples([ArrayPart(self._gather(chosen))]), np.arange(len(chosen))
+        first = int(np.searchsorted(self._starts, chosen.min(), side="right")) - 1
+        last = int(np.searchsorted(self._starts, chosen.max(), side="right"))
+        return Examples(self._parts[first:last]), chosen - int(self._starts[first])
+
     def fingerprint(self) -> str:
         """SHA-256 of the content: the same for one array and for any sharding of it.
 

@@ -110,6 +110,15 @@ class Engine:
     def _in_process(self) -> bool:
         return self.address is None and self.workers == 1
 
+    @property
+    def in_process(self) -> bool:
+        """Whether the work stays in this process, so that nothing needs to be packed for another.
+
+        >>> Engine().in_process, Engine(workers=2).in_process
+        (True, False)
+        """
+        return self._in_process or _threads.inside_worker()
+
     def map(
         self, function: Callable[[Item], Value], items: Iterable[Item], *, progress: Progress | None = None
     ) -> list[Value]:

@@ -28,3 +28,14 @@ OVERFIT = 3.0
 NOTICEABLE = 1e-6
 MISFIT = 0.03
 """Errors above three per cent that fit and select share are structure, not measurement noise."""
+
+# --- plan ------------------------------------------------------------------------------------------------
+PROCESS_BYTES = 450_000_000
+"""The interpreter with JAX, SciPy and compiled kernels, before any data."""
+REFINE_COPIES = 5.0
+"""Copies of its examples that refine holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
+PLANNED_PASSES = 5.0
+PLANNED_INNER = 300.0
+"""Passes of the moment over all examples, and products with the Gauss-Newton matrix, that a usual run takes."""
+PLANNED_EFFICIENCY = 0.3
+"""Share of a matrix product's speed that the passes reach: their products are small, and softmax is none."""

@@ -40,10 +40,13 @@ def draw_examples(model: Any, oracle: Any, num: int, seed: int, choose: Chooser 
     require(oracle is not None, "y", "must be an oracle when x is a data model", oracle)
     asked = Oracle.wrap(oracle)
     scale = 1.0 if choose is None else choose(model, asked, seed)
-    tokens, outputs = [], []
+    tokens, outputs, start = None, None, 0
     for x in model.stream(num, _CHUNK, seed=seed):
         require(not isinstance(x, tuple), "x", "must be a data model without labels", model)
         x = x if scale == 1.0 else (scale * x).astype(x.dtype)
-        tokens.append(x)
-        outputs.append(asked(x))
-    return Drawn(as_examples(np.concatenate(tokens), np.concatenate(outputs)), scale)
+        y = asked(x)
+        if tokens is None:  # written in place: large layers could not be held twice
+            tokens, outputs = (np.empty((num, *part.shape[1:]), part.dtype) for part in (x, y))
+        tokens[start : start + len(x)], outputs[start : start + len(x)] = x, y
+        start += len(x)
+    return Drawn(as_examples(tokens, outputs), scale)

@@ -23,6 +23,7 @@ from attnlearn.data import Examples, as_examples
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
 from attnlearn.recovery._conclude import conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
+from attnlearn.recovery._plan import Plan, make_plan
 from attnlearn.recovery._refining import answer
 from attnlearn.recovery._routes import METHODS, Route, route_for
 from attnlearn.solve._split import Split
@@ -40,6 +41,7 @@ def recover(
     target: float | None = None,
     config: Any = None,
     seed: int = 0,
+    memory: int | float | str | None = None,
     engine: Engine | str | int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
@@ -53,7 +55,8 @@ def recover(
     are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
     only claim C1 at that function error is asked for: nothing is raised once it is established, and sculpting stops
-    there.
+    there. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more; `stats["plan"]` holds what was
+    expected.
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
@@ -74,6 +77,9 @@ def recover(
         examples = as_examples(x, y, mask)
     members = None if groups is None else np.asarray(groups)
     split = Split.make(examples.num, groups=members, seed=seed)
+    with tools.progress.phase("plan"):
+        plan = make_plan(examples, len(split.fit), num_heads, drawn is not None, memory)
+        tools.progress.update(**plan.figures())
     problem = route.problem(examples, split, causal, num_heads, target, drawn)
     identity = _identity(examples, route, num_heads, causal, target, seed, members)
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity(), resume=resume)
@@ -82,7 +88,7 @@ def recover(
     except PhaseFailed as failure:
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
     else:
-        solution = _solution(run, examples, split, route, members, target, scale, tools)
+        solution = _solution(run, examples, split, route, members, target, scale, plan, tools)
     finally:
         if saved is not None:
             saved.close()
@@ -146,6 +152,7 @@ def _solution(
     groups: np.ndarray | None,
     target: float | None,
     scale: float,
+    plan: Plan,
     tools: Tools,
 ) -> Solution:
     state = run.state
@@ -156,6 +163,7 @@ def _solution(
         "examples": getattr(state, "examples_read", 0) or examples.num,
         "tokens": examples.tokens,
         "token_scale": scale,
+        "plan": plan,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
         "support": support,
         "seed": tools.seed,

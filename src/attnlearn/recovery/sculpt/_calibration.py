@@ -117,6 +117,10 @@ POLISH_STEPS = 30
 POLISHED_ENOUGH = 1e-6
 GRAM_NUMBERS = 4_000_000
 
+# --- engines ---------------------------------------------------------------------------------------------
+BATCHES_AHEAD = 8
+"""Batches filtered at once by the workers of an engine: those that turn out not to be needed are wasted."""
+
 # --- recheck ---------------------------------------------------------------------------------------------
 ROUNDING = 1e-6
 """Relative rounding of a proved half-width."""

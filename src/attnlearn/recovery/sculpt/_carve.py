@@ -24,6 +24,7 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._body import Body
 from attnlearn.recovery.sculpt._certify_rows import (
+    Reader,
     Slabs,
     half_spaces_of,
     pair_rows,
@@ -91,6 +92,7 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
     need = problem.config.slabs_per_unknown * unknowns(state)
     first = state.minimum_norm is None
     most = np.inf if first else calibration.READ_GROWTH * state.examples_read
+    reader = Reader(problem, state, tools.engine)
     while True:
         slabs = (
             None
@@ -101,7 +103,7 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
             return state, slabs
         if state.examples_read >= most:
             return state, slabs
-        more = read_batch(problem, state)
+        more = read_batch(state, reader)
         if more is None:
             return state, slabs
         state = more

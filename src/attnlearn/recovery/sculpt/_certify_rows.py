@@ -18,15 +18,19 @@ Cost: one pass over the batch. What can fail: too few rows inside the window (th
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from attnlearn.engine import Engine
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, scan
+from attnlearn.recovery.sculpt._source import FitSide, Source
 from attnlearn.recovery.sculpt._state import Problem, State
+from attnlearn.solve._chunks import Whitening
 
 
 class Slabs(NamedTuple):
@@ -158,14 +162,50 @@ def single_rows(state: State) -> Rows:
     return Rows(state.single_tokens, state.single_outputs, state.single_query, state.single_keys)
 
 
-def read_batch(problem: Problem, state: State) -> State | None:
-    """Read the next batch and keep its promising rows; None when there is none."""
-    chunk = problem.source.read(state.batches_read)
+class Promising(NamedTuple):
+    """The rows of a batch that may be certified, by two tokens and by one, and how many examples were read."""
+
+    pairs: Rows
+    singles: Rows
+    examples: int
+
+
+class Reader:
+    """Reads and filters batches while the sum does not change; on an engine with workers several at a time."""
+
+    def __init__(self, problem: Problem, state: State, engine: Engine) -> None:
+        self._filter = partial(filter_batch, problem.config, state.whitening, bool(state.causal), state.sum)
+        self._source, self._engine = problem.source, engine
+        self._ready: dict[int, Promising | None] = {}
+
+    def read(self, number: int) -> Promising | None:
+        """The promising rows of batch `number`; None when there is no such batch."""
+        if number not in self._ready:
+            ahead = isinstance(self._source, FitSide) and not self._engine.in_process
+            numbers = range(number, number + (calibration.BATCHES_AHEAD if ahead else 1))
+            if ahead:
+                packed = [piece for piece in map(self._source.portion, numbers) if piece is not None]
+                found = [*self._engine.map(self._filter, packed), None]
+            else:
+                found = [self._filter(self._source, number)]
+            self._ready = dict(zip(numbers, found))
+        return self._ready[number]
+
+
+def filter_batch(
+    config: SculptConfig,
+    whitening: Whitening,
+    causal: bool,
+    total: np.ndarray,
+    source: Source,
+    number: int = 0,
+) -> Promising | None:
+    """The rows of one batch that the sum explains by one token or by two."""
+    chunk = source.read(number)
     if chunk is None:
         return None
-    config = problem.config
-    batch = as_batch(chunk, state.whitening, bool(state.causal))
-    seen = scan(state.sum, batch)
+    batch = as_batch(chunk, whitening, causal)
+    seen = scan(total, batch)
     least = np.minimum(seen.weight, 1 - seen.weight)
     loose = seen.pair <= calibration.LOOSENESS * config.tolerance
     loose &= least >= config.window * seen.pair / calibration.LOOSENESS
@@ -174,7 +214,15 @@ def read_batch(problem: Problem, state: State) -> State | None:
     pairs = pairs.take(np.argsort(ease, kind="stable")[: calibration.ROWS_PER_BATCH])
     alone = np.nonzero(seen.single < calibration.SINGLE_TOLERANCE)
     order = np.argsort(seen.single[alone], kind="stable")[: calibration.ROWS_PER_BATCH]
-    singles = batch.rows(alone[0][order], alone[1][order])
+    return Promising(pairs, batch.rows(alone[0][order], alone[1][order]), len(chunk.x))
+
+
+def read_batch(state: State, reader: Reader) -> State | None:
+    """Read the next batch and keep its promising rows; None when there is none."""
+    found = reader.read(state.batches_read)
+    if found is None:
+        return None
+    pairs, singles = found.pairs, found.singles
     if state.pair_tokens is not None:
         pairs, singles = Rows.join([pair_rows(state), pairs]), Rows.join([single_rows(state), singles])
     pairs, singles = (
@@ -192,7 +240,7 @@ def read_batch(problem: Problem, state: State) -> State | None:
         single_query=singles.query,
         single_keys=singles.keys,
         batches_read=state.batches_read + 1,
-        examples_read=state.examples_read + len(chunk.x),
+        examples_read=state.examples_read + found.examples,
     )
 
 

@@ -43,6 +43,11 @@ class FitSide:
         chosen = self.indices[number * self.batch : (number + 1) * self.batch]
         return self.examples.take(chosen) if len(chosen) else None
 
+    def portion(self, number: int) -> FitSide | None:
+        """Batch `number` as a side of its own, for another process."""
+        chosen = self.indices[number * self.batch : (number + 1) * self.batch]
+        return FitSide(*self.examples.portion(chosen), self.batch) if len(chosen) else None
+
 
 @dataclass(frozen=True)
 class OnDemand:

@@ -54,8 +54,11 @@ FLIP_PASSES = 3
 1.23 of the computed one; the floor used is the larger of the two."""
 CHUNK_BYTES = 12 * 2**20
 """Working memory of a chunk: fits the last-level cache, so that the products run at full speed."""
-CACHE_BYTES = 2 * 2**30
-"""Whitened rows are kept in float32 below this size and recomputed in every pass above it."""
+BLOCK_SEQUENCES = 8_192
+"""Sequences of one block of a pass. Blocks are added in order, here or on a cluster: the sums do not depend on where."""
+CACHE_BYTES = 640 * 2**20
+"""Whitened rows are kept in float32 below this size and recomputed in every pass above it, which costs about one more
+vector a pass. The quarter of the examples that goes first has a store of its own."""
 
 # --- count and unmix -------------------------------------------------------------------------------------
 OUTPUT_DIRECTIONS = 8

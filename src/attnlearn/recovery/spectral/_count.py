@@ -18,8 +18,9 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnlearn.engine import Stop, Tools
+from attnlearn.engine import Engine, Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._rows import Rows, RowSource
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._varpro import Fit, SpanModel, random_start
@@ -33,7 +34,7 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     most = max(1, min(visible if given is None else given, len(values)))
     rng = tools.rng("count")
     model, other = span_models(problem, state, min(most + 1, len(values)), rng)
-    a, residuals = _pruned(model.leading(most), other.leading(most), most, given is None, rng)
+    a, residuals = _pruned(model.leading(most), other.leading(most), most, given is None, rng, tools.engine)
     heads = len(a)
     if heads == most and model.l > most:
         residuals[most + 1] = _one_more(model, other, a, rng)
@@ -68,10 +69,15 @@ def _clear(problem: Problem, weakest: float, floor: float) -> int:
 
 
 def _pruned(
-    model: SpanModel, other: SpanModel, heads: int, prune: bool, rng: np.random.Generator
+    model: SpanModel,
+    other: SpanModel,
+    heads: int,
+    prune: bool,
+    rng: np.random.Generator,
+    engine: Engine,
 ) -> tuple[Float[np.ndarray, "m l"], dict[int, float]]:
     """Coordinates of the heads that are needed, and the residual on select examples by number of heads."""
-    a, fit, _, _ = best_start(model, heads, rng)
+    a, fit, _, _ = best_start(model, heads, rng, engine=engine)
     residuals = {heads: other.judge(a, fit.mixing)}
     while len(a) > 1:
         size = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a * model.spread, axis=1)
@@ -119,12 +125,18 @@ def best_start(
     heads: int,
     rng: np.random.Generator,
     first: Float[np.ndarray, "m l"] | None = None,
+    engine: Engine = LOCAL,
 ) -> tuple[Float[np.ndarray, "m l"], Fit, list[float], list[int]]:
-    """The best of several starts, `first` and random ones; two that agree end the search."""
+    """The best of several starts, `first` and random ones; two that agree end the search.
+
+    On an engine with workers all starts are tried at once, and those after the end of the search are not looked at.
+    """
     best, shares, steps = None, [], []
-    for number in range(calibration.STARTS):
-        start = random_start(rng, heads, model.spread) if first is None or number else first
-        a, fit, taken = model.descend(start)
+    starts = [random_start(rng, heads, model.spread) for _ in range(calibration.STARTS)]
+    starts = starts if first is None else [first, *starts[1:]]
+    for a, fit, taken in (
+        map(model.descend, starts) if engine.in_process else engine.map(model.descend, starts)
+    ):
         steps.append(taken)
         agree = best is not None and abs(fit.share - best[1].share) < calibration.AGREE * best[1].share
         shares.append(fit.share)

@@ -40,8 +40,9 @@ def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """Singular values and vectors of the deflated moment, and the noise floor under them."""
     fit = problem.split.fit
     rng = tools.rng("moment")
-    operator = MomentOperator(RowSource(problem, state, fit), state)
-    few = MomentOperator(RowSource(problem, state, np.sort(rng.permutation(fit)[: _subset(len(fit))])), state)
+    operator = MomentOperator(RowSource(problem, state, fit), state, tools.engine)
+    some = np.sort(rng.permutation(fit)[: _subset(len(fit))])
+    few = MomentOperator(RowSource(problem, state, some), state, tools.engine)
     measured, computed = measured_floor(few, rng), noise_floor(few, state)
     floor = noise_floor(operator, state) * max(1.0, measured / computed)
     given = problem.num_heads

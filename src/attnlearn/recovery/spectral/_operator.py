@@ -8,14 +8,18 @@ Vectors are stacked inside the rows, so that each sequence is one product of rea
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn.engine import Engine, blocks
 from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._rows import Rows, RowSource
-from attnlearn.recovery.spectral._state import State
+from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._threads import in_order
 
 Known = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -24,8 +28,8 @@ Known = tuple[np.ndarray, np.ndarray, np.ndarray]
 class MomentOperator:
     """T = (1 - t) D + t (moment - swap(D) - kurtosis part of D), for the D that each product is given."""
 
-    def __init__(self, source: RowSource, state: State) -> None:
-        self.source = source
+    def __init__(self, source: RowSource, state: State, engine: Engine = LOCAL) -> None:
+        self.source, self.engine = source, engine
         self._signs: np.ndarray | None = None
         self.kurtosis = state.kurtosis
         identity = np.array_equal(state.position_correlation, np.eye(source.k))
@@ -57,14 +61,19 @@ class MomentOperator:
         return other
 
     def _trace_part(self) -> tuple[float, Float[np.ndarray, "u o"]]:
-        pairs, trace = 0.0, np.zeros((self.source.dim + 1, self.source.out_dim))
+        shape = (self.source.dim + 2, self.source.out_dim)
+        sums = self._sum("_trace_rows", None, 1, shape)
+        pairs = float(sums[-1, 0])  # rides along as a last row
+        return pairs, sums[:-1] / max(pairs, 1.0)
+
+    def _trace_rows(self, _matrix: None, _vectors: int, signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+        rows, residual = signed
         spread = 1.0 if self.correlation is None else 1.0 - self.correlation**2
-        for rows, residual in self._signed(1):
-            weights = self._weights(rows)
-            pairs += float(weights.sum(dtype=np.float64)) * (len(rows.z) if len(weights) == 1 else 1)
-            per_query = (weights * spread).sum(axis=2)[..., None]
-            trace += np.tensordot(self._queries(rows) * per_query, residual, axes=((0, 1), (0, 1)))
-        return pairs, trace / max(pairs, 1.0)
+        weights = self._weights(rows)
+        pairs = float(weights.sum(dtype=np.float64)) * (len(rows.z) if len(weights) == 1 else 1)
+        per_query = (weights * spread).sum(axis=2)[..., None]
+        trace = np.tensordot(self._queries(rows) * per_query, residual, axes=((0, 1), (0, 1)))
+        return np.concatenate([trace.astype(np.float64), np.full((1, residual.shape[2]), pairs)])
 
     def _mixed(self, rows: Rows, stacked: np.ndarray, vectors: int) -> np.ndarray:
         """sum_b S_ab e_ab with S_ab = stacked_a . e_ab, for stacked (n, k * vectors, r); same shape back."""
@@ -86,15 +95,7 @@ class MomentOperator:
         """T G for G = `right` (l, r, o): (l, r + 1, r)."""
         vectors, r, o = right.shape
         matrix = np.ascontiguousarray(right.transpose(2, 0, 1).reshape(o, vectors * r), np.float32)
-
-        def part(signed: tuple[Rows, np.ndarray]) -> np.ndarray:
-            rows, residual = signed
-            n, k, _ = rows.z.shape
-            stacked = (residual.reshape(n * k, o) @ matrix).reshape(n, k * vectors, r)
-            mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
-            return self._queries(rows).reshape(n * k, r + 1).T @ mixed
-
-        product = _total(part, self._signed(vectors), (r + 1, vectors * r))
+        product = self._sum("_times_rows", matrix, vectors, (r + 1, vectors * r))
         product = product.reshape(r + 1, vectors, r).transpose(1, 0, 2) / self.pairs
         product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
         if known is None:
@@ -112,15 +113,7 @@ class MomentOperator:
         vectors, width, r = left.shape
         o = self.source.out_dim
         matrix = np.ascontiguousarray(left.transpose(1, 0, 2).reshape(width, vectors * r), np.float32)
-
-        def part(signed: tuple[Rows, np.ndarray]) -> np.ndarray:
-            rows, residual = signed
-            n, k, _ = rows.z.shape
-            stacked = (self._queries(rows).reshape(n * k, width) @ matrix).reshape(n, k * vectors, r)
-            mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
-            return mixed.T @ residual.reshape(n * k, o)
-
-        product = _total(part, self._signed(vectors), (vectors * r, o))
+        product = self._sum("_transposed_rows", matrix, vectors, (vectors * r, o))
         product = product.reshape(vectors, r, o) / self.pairs
         product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
         if known is None:
@@ -133,9 +126,51 @@ class MomentOperator:
             product -= (step * s) * (u.T @ left @ v + v * (self.kurtosis * inner)[:, :, None])
         return product
 
-    def _signed(self, vectors: int) -> Iterator[tuple[Rows, np.ndarray]]:
-        start = 0
-        for rows in self.source.chunks(vectors):
+    def _times_rows(self, matrix: np.ndarray, vectors: int, signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+        rows, residual = signed
+        n, k, r = rows.z.shape
+        stacked = (residual.reshape(n * k, -1) @ matrix).reshape(n, k * vectors, r)
+        mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
+        return self._queries(rows).reshape(n * k, r + 1).T @ mixed
+
+    def _transposed_rows(
+        self, matrix: np.ndarray, vectors: int, signed: tuple[Rows, np.ndarray]
+    ) -> np.ndarray:
+        rows, residual = signed
+        n, k, r = rows.z.shape
+        stacked = (self._queries(rows).reshape(n * k, r + 1) @ matrix).reshape(n, k * vectors, r)
+        mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
+        return mixed.T @ residual.reshape(n * k, -1)
+
+    def _sum(self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...]) -> np.ndarray:
+        """The sum over all rows of the method named `part`, block by block, wherever the engine computes."""
+        cut = blocks(self.source.num, calibration.BLOCK_SEQUENCES)
+        if self.engine.in_process:
+            return sum((self._block(part, matrix, vectors, shape, block) for block in cut), np.zeros(shape))
+        bare = copy.copy(self)
+        bare.source, bare.engine, bare._signs = None, LOCAL, None
+        work = partial(_elsewhere, bare, self.source.state, part, matrix, vectors, shape)
+        return sum(self.engine.stream(work, map(self._packed, cut)), np.zeros(shape))
+
+    def _block(
+        self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...], block: slice
+    ) -> np.ndarray:
+        """The float64 sum of float32 parts over one block, in order."""
+        total = np.zeros(shape)
+        for value in in_order(partial(getattr(self, part), matrix, vectors), self._signed(vectors, block)):
+            total += value
+        return total
+
+    def _packed(self, block: slice) -> tuple[Problem, np.ndarray, np.ndarray | None]:
+        """What another process needs for one block."""
+        problem = self.source.problem
+        examples, indices = problem.examples.portion(self.source.indices[block])
+        signs = None if self._signs is None else self._signs[block]
+        return dataclasses.replace(problem, examples=examples, split=None), indices, signs
+
+    def _signed(self, vectors: int, block: slice) -> Iterator[tuple[Rows, np.ndarray]]:
+        start = block.start
+        for rows in self.source.chunks(vectors, block):
             stop = start + len(rows.z)
             residual = rows.residual
             if self._signs is not None:
@@ -144,9 +179,17 @@ class MomentOperator:
             yield rows, residual
 
 
-def _total(part, chunks, shape: tuple[int, ...]) -> np.ndarray:
-    """The float64 sum of float32 parts, in order."""
-    total = np.zeros(shape)
-    for value in in_order(part, chunks):
-        total += value
-    return total
+def _elsewhere(
+    bare: MomentOperator,
+    state: State,
+    part: str,
+    matrix: np.ndarray | None,
+    vectors: int,
+    shape: tuple[int, ...],
+    packed: tuple[Problem, np.ndarray, np.ndarray | None],
+) -> np.ndarray:
+    """One block in another process."""
+    problem, indices, signs = packed
+    operator = copy.copy(bare)
+    operator.source, operator._signs = RowSource(problem, state, indices), signs
+    return operator._block(part, matrix, vectors, shape, slice(0, len(indices)))

@@ -12,6 +12,7 @@ directions or keys vary, and with ATTENTION_TOO_WEAK when the linear fit leaves 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,9 @@ from jaxtyping import Float, Int
 
 from attnlearn._canonical import Support
 from attnlearn.data import Chunk, Examples
-from attnlearn.engine import Stop, Tools
+from attnlearn.engine import Engine, Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._blocks import LOCAL, over_blocks
 from attnlearn.recovery.spectral._rows import linear_features, visible_keys, white_tokens
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._threads import in_order
@@ -31,7 +33,7 @@ _CHUNK = 2048
 def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """Fill the fields of `State` that later phases read as the statistics of tokens and outputs."""
     examples, fit = problem.examples, problem.split.fit
-    support, spectrum = token_support(examples, fit)
+    support, spectrum = token_support(examples, fit, tools.engine)
     rank = support.basis.shape[1]
     evidence = {
         "examples": len(fit),
@@ -48,7 +50,7 @@ def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     state = dataclasses.replace(
         state, causal=bool(causal), mean=support.mean, basis=support.basis, inverse=inverse
     )
-    statistics = _statistics(examples, fit, state)
+    statistics = _statistics(examples, fit, state, tools.engine)
     state = dataclasses.replace(state, **_modelled(statistics, rank))
     share, state = _residual(examples, fit, state)
     off_diagonal = state.position_correlation - np.eye(examples.tokens)
@@ -78,7 +80,7 @@ def nonlinear_share(examples: Examples) -> float:
 
 
 def token_support(
-    examples: Examples, indices: Int[np.ndarray, "i"]
+    examples: Examples, indices: Int[np.ndarray, "i"], engine: Engine = LOCAL
 ) -> tuple[Support, Float[np.ndarray, "d"]]:
     """Mean and square root of the covariance of the tokens, and the covariance's spectrum, largest first.
 
@@ -90,18 +92,12 @@ def token_support(
     >>> token_support(as_examples(x, x), np.arange(50))[0].basis.shape
     (4, 3)
     """
-    d = examples.dim
-    count, total, square, truncated = 0, np.zeros(d), np.zeros((d, d)), examples.dtype == np.float32
-    origin = None
-    for x, _, mask in examples.chunks(_CHUNK, indices):
-        tokens = x.reshape(-1, d) if mask is None else x[mask]
-        if truncated:
-            truncated = not (np.ascontiguousarray(tokens).view(np.uint32) & 0xFFFF).any()
-        origin = tokens.mean(axis=0, dtype=np.float64) if origin is None else origin
-        tokens = tokens.astype(np.float64) - origin  # the covariance must not drown in the square of the mean
-        count += len(tokens)
-        total += tokens.sum(axis=0)
-        square += tokens.T @ tokens
+    first = examples.take(indices[:_CHUNK])
+    origin = _real(first).mean(axis=0, dtype=np.float64)
+    count, total, square, truncated = over_blocks(
+        partial(_token_sums, origin), examples, indices, _added, engine
+    )
+    truncated = examples.dtype == np.float32 and truncated == count
     shift = total / count
     values, vectors = np.linalg.eigh(square / count - np.outer(shift, shift))
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -112,6 +108,30 @@ def token_support(
     if inside.all():
         basis = basis @ vectors.T
     return Support(origin + shift, basis), values
+
+
+def _real(chunk: Chunk) -> Float[np.ndarray, "t d"]:
+    return chunk.x.reshape(-1, chunk.x.shape[2]) if chunk.mask is None else chunk.x[chunk.mask]
+
+
+def _token_sums(origin: np.ndarray, examples: Examples, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Number of tokens, their sum and second moment about `origin`, and how many end in 16 zero bits."""
+    d = examples.dim
+    count, total, square, truncated = 0, np.zeros(d), np.zeros((d, d)), 0
+    for chunk in examples.chunks(_CHUNK, indices):
+        tokens = _real(chunk)
+        if tokens.dtype == np.float32:
+            short = not (np.ascontiguousarray(tokens).view(np.uint32) & 0xFFFF).any()
+            truncated += len(tokens) * short
+        tokens = tokens.astype(np.float64) - origin  # the covariance must not drown in the square of the mean
+        count += len(tokens)
+        total += tokens.sum(axis=0)
+        square += tokens.T @ tokens
+    return np.asarray(count), total, square, np.asarray(truncated)
+
+
+def _added(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(x + y for x, y in zip(a, b))
 
 
 def looks_causal(examples: Examples, indices: np.ndarray, support: Support, inverse: np.ndarray) -> bool:
@@ -144,16 +164,20 @@ class _Statistics(NamedTuple):
     right: np.ndarray
 
 
-def _statistics(examples: Examples, fit: np.ndarray, state: State) -> _Statistics:
+def _statistics(examples: Examples, fit: np.ndarray, state: State, engine: Engine = LOCAL) -> _Statistics:
     """One pass: position means and Gram, fourth moments, and the normal equations of the linear fit."""
+    return _Statistics(*over_blocks(partial(_block_statistics, state), examples, fit, _added, engine))
+
+
+def _block_statistics(state: State, examples: Examples, indices: np.ndarray) -> tuple[np.ndarray, ...]:
     inverse = state.inverse.T.astype(np.float32)
-    total: list[np.ndarray] | None = None
+    total: tuple[np.ndarray, ...] | None = None
     for part in in_order(
-        lambda chunk: _chunk_statistics(chunk, state, inverse), examples.chunks(_CHUNK, fit)
+        lambda chunk: _chunk_statistics(chunk, state, inverse), examples.chunks(_CHUNK, indices)
     ):
-        part = [np.asarray(entry, np.float64) for entry in part]
-        total = part if total is None else [a + b for a, b in zip(total, part)]
-    return _Statistics(*total)
+        part = tuple(np.asarray(entry, np.float64) for entry in part)
+        total = part if total is None else _added(total, part)
+    return total
 
 
 def _chunk_statistics(chunk: Chunk, state: State, inverse: np.ndarray) -> _Statistics:

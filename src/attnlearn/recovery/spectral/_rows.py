@@ -80,23 +80,41 @@ class RowSource:
         self._cache: list[Rows] | None = [] if size <= calibration.CACHE_BYTES else None
         self._complete = False
 
-    def chunks(self, vectors: int) -> Iterator[Rows]:
-        """Chunks small enough that `vectors` products of each stay in cache."""
+    def chunks(self, vectors: int, block: slice | None = None) -> Iterator[Rows]:
+        """Chunks of a block of sequences, small enough that `vectors` products of each stay in cache."""
+        block = slice(0, self.num) if block is None else block
         per_sequence = 4 * self.k * vectors * (self.dim + self.k)
         size = max(1, min(self.num, calibration.CHUNK_BYTES // per_sequence))
         if self._cache is None:
-            yield from self._fresh(size)
+            yield from self._fresh(size, block)
             return
         if not self._complete:
-            self._cache = [_joined(list(self._fresh(max(size, 1024))))]
+            self._cache = [self._filled()]
             self._complete = True
         (whole,) = self._cache
-        for start in range(0, self.num, size):
-            rows = slice(start, start + size)
+        for start in range(block.start, block.stop, size):
+            rows = slice(start, min(start + size, block.stop))
             visible = (
                 whole.visible if whole.visible is None or len(whole.visible) == 1 else whole.visible[rows]
             )
             yield Rows(whole.z[rows], whole.residual[rows], visible)
+
+    def _filled(self) -> Rows:
+        """All rows in one place, written chunk by chunk so that they are never there twice."""
+        whole, start = None, 0
+        for rows in self._fresh(1024):
+            if whole is None:
+                shared = rows.visible is None or len(rows.visible) == 1
+                whole = Rows(
+                    *(np.empty((self.num, *part.shape[1:]), part.dtype) for part in rows[:2]),
+                    rows.visible if shared else np.empty((self.num, *rows.visible.shape[1:]), bool),
+                )
+            stop = start + len(rows.z)
+            for there, part in zip(whole, rows):
+                if part is not None and len(part) == stop - start:
+                    there[start:stop] = part
+            start = stop
+        return whole
 
     def whole(self) -> tuple[Rows]:
         """All rows at once; for a few sequences only."""
@@ -110,12 +128,12 @@ class RowSource:
             real = np.ones(len(x) * self.k, bool) if mask is None else mask.reshape(-1)
             yield z, y.astype(np.float32), visible_keys(self.k, mask, bool(self.state.causal)), real
 
-    def _fresh(self, size: int) -> Iterator[Rows]:
+    def _fresh(self, size: int, block: slice = slice(None)) -> Iterator[Rows]:
         state = self.state
         inverse = state.inverse.T.astype(np.float32)
         whitening = self.whitening.astype(np.float32)
         linear = (state.linear @ self.whitening).astype(np.float32)
-        for x, y, mask in self.problem.examples.chunks(size, self.indices):
+        for x, y, mask in self.problem.examples.chunks(size, self.indices[block]):
             z = white_tokens(x, state.mean, inverse)
             visible = visible_keys(self.k, mask, bool(state.causal))
             residual = y.astype(np.float32) @ whitening - linear_features(z, visible) @ linear

@@ -33,7 +33,7 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     rng = tools.rng(f"unmix {heads}")
     vectors = state.coordinates.shape[1]
     model, other = span_models(problem, state, vectors, rng)
-    a, fit, shares, steps = best_start(model, heads, rng, first=state.coordinates)
+    a, fit, shares, steps = best_start(model, heads, rng, state.coordinates, tools.engine)
     scores = np.tensordot(a, state.query_basis[:vectors], axes=1)
     theta, query_bias = scores[:, :-1], scores[:, -1]
     w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)

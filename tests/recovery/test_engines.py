@@ -1,0 +1,118 @@
+"""Engines: the same answer in one process, in two, and on a cluster that loses a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, data, recover
+from attnlearn.data import RecordedWriter, as_examples
+from attnlearn.engine import Engine, Progress, Tools
+from attnlearn.recovery.sculpt import SculptConfig
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral import spectral_phases
+from attnlearn.recovery.spectral._assemble import SpectralConfig
+from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.solve._split import Split
+
+TOKENS, DIM = 4, 6
+
+
+@pytest.fixture
+def small_blocks(monkeypatch) -> None:
+    monkeypatch.setattr(calibration, "BLOCK_SEQUENCES", 256)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    layer = AttentionLayer.random(2, DIM, seed=1)
+    with RecordedWriter(tmp_path / "data", shard_bytes=2**17) as writer:
+        for x in data.Gaussian(TOKENS, DIM).stream(4000, 500):
+            writer.write(x, layer(x))
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("stored", ["arrays", "shards"])
+def test_two_processes_give_the_bytes_of_one(stored: str, folder, small_blocks) -> None:
+    examples = data.Recorded(folder)
+    if stored == "arrays":
+        x, y, _ = examples.take(np.arange(examples.num))
+        examples = as_examples(np.asarray(x), np.asarray(y))
+    problem = Problem(examples, Split.make(examples.num))
+    states = []
+    for engine in (Engine(), Engine(workers=2)):
+        state, tools = State(), Tools(engine=engine)
+        for _, phase in spectral_phases(SpectralConfig()):
+            state, _ = phase(problem, state, tools)
+        states.append(state)
+    one, two = states
+    for name in ("singular_values", "query_basis", "coordinates", "theta", "w"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+def test_a_portion_reads_the_same_sequences(folder) -> None:
+    recorded = data.Recorded(folder)
+    chosen = np.array([3, 700, 2999, 1200])
+    part, there = recorded.portion(chosen)
+    np.testing.assert_array_equal(part.take(there).x, recorded.take(chosen).x)
+    assert part.num < recorded.num
+
+
+class Killer(Progress):
+    """Kills one worker a moment after the phase `name` began."""
+
+    def __init__(self, cluster, name: str) -> None:
+        super().__init__()
+        self.cluster, self.name, self.killed = cluster, name, False
+
+    def _opened(self, phase) -> None:
+        if phase.name == self.name:
+            threading.Timer(0.7, self._kill).start()
+
+    def _kill(self) -> None:
+        nanny = self.cluster.workers[0]
+        nanny.auto_restart = False
+        os.kill(nanny.pid, signal.SIGKILL)
+        self.killed = True
+
+
+@pytest.fixture
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="Dask is an extra")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, protocol="tcp"
+    ) as cluster:
+        yield cluster
+
+
+# Dask and tornado close sockets late when a worker is killed; nothing a caller could do about it.
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_cluster_that_loses_a_worker_finishes_with_the_same_outcome(cluster, folder, small_blocks) -> None:
+    here = recover(folder)
+    killer = Killer(cluster, "moment")
+    there = recover(folder, engine=f"dask:{cluster.scheduler_address}", progress=killer)
+    assert killer.killed
+    assert len(cluster.scheduler.workers) == 1
+    assert there.outcome is here.outcome
+    assert there.certified
+    np.testing.assert_allclose(there.layer.theta, here.layer.theta, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_sculpting_filters_examples_on_the_workers(seed: int) -> None:
+    layer = AttentionLayer.random(2, 8, scale=4.0, seed=seed)
+    x = data.Boolean(4, 8).sample(200_000, seed=seed)
+    config = SculptConfig(batch=20_000, max_rounds=1)
+    runs = [
+        recover(x, layer(x), method="sculpt", config=config, engine=engine, raise_on_failure=False)
+        for engine in (1, 2)
+    ]
+    assert runs[0].outcome is runs[1].outcome
+    first, second = ([p.evidence.get("rounds") for p in run.phases if p.name == "carve"] for run in runs)
+    assert first == second

@@ -1,0 +1,89 @@
+"""The plan: said before the work, refused above the memory that is granted, and near the truth."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, data, recover
+from attnlearn.cli.__main__ import main
+from attnlearn.data import RecordedWriter, as_examples
+from attnlearn.recovery._plan import make_plan, parse_memory
+
+
+@pytest.mark.parametrize(
+    ("memory", "bytes_"), [("1.5GB", 1_500_000_000), ("900 MiB", 900 * 2**20), (2**30, 2**30), (None, None)]
+)
+def test_memory_is_read(memory, bytes_) -> None:
+    assert parse_memory(memory) == bytes_
+
+
+@pytest.mark.parametrize("memory", ["much", "-1", 0, "5 parsecs", True, ""])
+def test_memory_that_is_none(memory) -> None:
+    with pytest.raises(ValueError, match="memory: must be a positive number of bytes"):
+        parse_memory(memory)
+
+
+def test_too_little_memory_is_refused_before_the_work(tmp_path, capsys) -> None:
+    x = data.Gaussian(4, 6).sample(200)
+    y = AttentionLayer.random(2, 6)(x)
+    with pytest.raises(
+        ValueError, match=r"memory: must be at least 0\.\d+ GB for this run \(give fewer"
+    ) as caught:
+        recover(x, y, memory="100MB")
+    assert "\n" not in str(caught.value)
+    with RecordedWriter(tmp_path / "data") as writer:
+        writer.write(x, y)
+    assert main(["recover", str(tmp_path / "data"), "--memory", "100MB", "-q"]) == 2
+    assert "memory: must be at least" in capsys.readouterr().err
+
+
+def test_memory_does_not_grow_with_examples_on_disk() -> None:
+    class Long:
+        tokens, dim, out_dim, dtype = 8, 64, 64, np.dtype(np.float64)
+
+        def __init__(self, num: int) -> None:
+            self.num = num
+
+    plans = [make_plan(Long(num), num * 3 // 4, None, False, None) for num in (10**6, 10**7, 10**8)]
+    assert plans[0].memory_bytes == plans[1].memory_bytes == plans[2].memory_bytes
+    assert plans[2].seconds > 5 * plans[1].seconds
+    assert plans[1].heads_supported > 1000
+
+
+def test_the_plan_is_part_of_the_result() -> None:
+    x = data.Gaussian(4, 6).sample(600)
+    solution = recover(x, AttentionLayer.random(2, 6)(x), memory="4GB", raise_on_failure=False)
+    plan = json.loads(json.dumps(solution.to_json()))["stats"]["plan"]
+    assert plan["examples"] == 600
+    assert plan["memory_limit"] == 4_000_000_000
+    assert as_examples(x, x).num == plan["examples"]
+
+
+SCRIPT = """
+import json, resource, sys
+from attnlearn import recover
+solution = recover(sys.argv[1], raise_on_failure=False)
+print(json.dumps([solution.certified, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
+"""
+
+
+@pytest.mark.slow
+def test_peak_memory_does_not_depend_on_the_number_of_examples(tmp_path: Path) -> None:
+    layer = AttentionLayer.random(2, 16, rank=4, seed=3)
+    peaks = []
+    for num in (100_000, 400_000):  # 200 and 800 MB
+        with RecordedWriter(tmp_path / f"data-{num}") as writer:
+            for x in data.Gaussian(8, 16).stream(num, 10_000):
+                writer.write(x, layer(x))
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / f"data-{num}")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        certified, peak = json.loads(done.stdout.splitlines()[-1])
+        assert certified
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 0.5 * 600e6
