@@ -38,7 +38,7 @@ def test_what_is_not_established_is_named(outcome: Outcome, missing: str) -> Non
 @pytest.mark.parametrize("outcome", Outcome)
 def test_certified_is_said_only_of_runs_that_ended_well(outcome: Outcome) -> None:
     found = verdict(made_up(outcome).to_json())
-    assert (found.badge == "Certified") == (outcome.name in ENDED_WELL)
+    assert found.badge.startswith("Certified") == (outcome.name in ENDED_WELL)
     assert (found.tone == "good") == (outcome.name in ENDED_WELL)
 
 
@@ -58,3 +58,12 @@ def test_the_verdicts_of_real_runs(results) -> None:
     trained = verdict(results["trained"])
     assert "for this very run" in trained.sentence
     assert "held-out" in trained.scope
+
+
+@pytest.mark.parametrize(("error", "tone"), [(1e-6, "good"), (0.5, "partial")])
+def test_a_large_error_is_not_made_good_by_being_established(error: float, tone: str) -> None:
+    claim = dataclasses.replace(C1, value={"error": error, "fraction": 0.99, "examples": 600})
+    found = verdict(made_up(Outcome.COMPRESSED, claims=(claim,), source_heads=8).to_json())
+    assert found.tone == tone
+    assert found.badge == "Certified error"
+    assert "3 heads instead of 8" in found.sentence

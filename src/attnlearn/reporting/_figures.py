@@ -24,7 +24,8 @@ def phase_figures(document: dict[str, Any], phase: dict[str, Any]) -> list[Displ
     ['Heads above the noise']
     """
     found: list[Display] = []
-    for draw in _FIGURES.get(phase["name"], ()):
+    # Phases of compress are named after their number of heads; each is a refinement.
+    for draw in _FIGURES.get(phase["name"], (_refine,) if "steps" in phase["evidence"] else ()):
         try:
             display = draw(phase["evidence"], document)
         except (KeyError, TypeError, ValueError, IndexError):

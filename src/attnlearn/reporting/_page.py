@@ -147,7 +147,13 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
     if stats.get("sequences") is not None:
         tiles.append((pretty(stats["sequences"]), "queries", f"{pretty(stats.get('scalars'))} numbers read"))
     elif stats.get("examples") is not None:
-        tiles.append((pretty(stats["examples"]), "examples", f"of {stats.get('tokens', '?')} tokens"))
+        tiles.append(
+            (
+                pretty(stats["examples"]),
+                "examples",
+                f"of {stats['tokens']} tokens" if stats.get("tokens") else "",
+            )
+        )
     elif stats.get("steps") is not None:
         tiles.append((pretty(stats["steps"]), "steps", f"training error {100 * stats['train_error']:.1f} %"))
     if document["phases"]:

@@ -33,6 +33,9 @@ REASONS: dict[str, str] = {
     "NUMERICAL_FAILURE": "a phase produced numbers that are not finite",
     "NOT_ESTABLISHED": "the answer fits, but not every check of the certificate holds",
 }
+SMALL_ERROR = 0.1
+"""A compressed layer whose proved error exceeds a tenth of an output's norm is shown in the colour of caution."""
+
 CLAIM_NAMES: dict[Any, str] = {
     "C1": "the function error on most inputs (C1)",
     "C2": "the number of heads (C2)",
@@ -83,6 +86,8 @@ def verdict(document: dict[str, Any]) -> Verdict:
         if not claim["established"]
     )
     remedy = _remedy(document, outcome)
+    if certified and outcome.name == "COMPRESSED":
+        return _compressed(document, claims)
     if certified:
         told = _trained(document, claims) if trained else _learned(document, claims)
         return Verdict("good", "Certified", told, (), "", _scope(document, claims, trained))
@@ -131,15 +136,11 @@ def _count(number: int | None) -> str:
 
 def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
     number = _heads(document)
-    before = document["stats"].get("source_heads")
-    if document["outcome"] == "COMPRESSED":
-        done = f"The layer was refitted with {_count(number)}" + (f" instead of {before}" if before else "")
-    else:
-        done = (
-            "The head of the layer was recovered"
-            if number == 1
-            else f"All {_count(number)} of the layer were recovered"
-        )
+    done = (
+        "The head of the layer was recovered"
+        if number == 1
+        else f"All {_count(number)} of the layer were recovered"
+    )
     parts = []
     if (value := claims.get("C1", {}).get("value")) and isinstance(value, dict):
         share, sure = 100 * value["fraction"], claims["C1"].get("confidence")
@@ -150,6 +151,22 @@ def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
     if (value := claims.get("C3", {}).get("value")) and isinstance(value, dict) and value.get("heads"):
         parts.append(f"every Θ and W is right to {pretty(max(value['heads']))}")
     return done + (": " + "; ".join(parts) if parts else "") + "."
+
+
+def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
+    """A smaller layer: the error is established, which does not make it small."""
+    before, value = document["stats"].get("source_heads"), claims.get("C1", {}).get("value")
+    told = f"The layer was refitted with {_count(_heads(document))}" + (
+        f" instead of {before}" if before else ""
+    )
+    if not isinstance(value, dict):
+        return Verdict("partial", "Certified error", f"{told}.")
+    told += (
+        f": its outputs differ from the source's by at most {pretty(100 * value['error'], 3)} % of an output's norm "
+        f"on at least {100 * value['fraction']:.2f} % of inputs."
+    )
+    tone = "good" if value["error"] <= SMALL_ERROR else "partial"
+    return Verdict(tone, "Certified error", told, scope=_scope(document, claims, False))
 
 
 def _trained(document: dict[str, Any], claims: dict[str, Any]) -> str:
