@@ -91,6 +91,13 @@ FORCING_LEAST = 1e-4
 products deliver, so one outer step wins at most four digits and float64 is never needed inside."""
 DOUBLE_BELOW = 1e-4
 """Relative residual at which residuals move to float64; float32 evaluates them to about 3e-7."""
+LOWER_BELOW = 3e-4
+RANK_OPEN = 50.0
+RANK_CLEAR = 10.0
+"""Below this relative residual the rank is looked at again: what lies under 50 residuals, and ten times under the
+value before it, counts as zero. Behind LayerNorm the antibody layer's sixteenth value drowns in the noise of the
+moment (28 was inferred); here it stands at 0.1 of the largest. If the lower rank does not lead to an exact fit the
+higher one is taken up again."""
 FLOOR = 64.0
 """At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
 FLOOR_STALL = 1e4

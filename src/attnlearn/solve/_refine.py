@@ -94,7 +94,7 @@ def refine(
 ) -> Refined:
     """Least squares on all parameters from `start`, to rounding or to the noise floor.
 
-    `rank` keeps every Theta_i at that rank. The W and b of `start` do not matter. `on_step` sees the evidence of
+    `rank` is the largest that a Theta_i may have; when all turn out to have less, less is used. The W and b of `start` do not matter. `on_step` sees the evidence of
     every outer step as it happens.
 
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
@@ -181,11 +181,22 @@ class _Run:
         dtype = chunks.x.dtype
         single = chunks.astype(jnp.float32)
         scores, damping, by, shrink, promised = scores.astype(dtype), self.config.damping, None, 0.0, 1.0
-        phase = single
+        phase, higher = single, None
         fit = eliminate(scores.astype(jnp.float32), single, self.causal)
         while True:
             residual = float(np.sqrt(fit.cost / scale))
+            lower = (
+                scores.lowered(residual) if higher is None and residual < calibration.LOWER_BELOW else None
+            )
             stop = self.verdict(residual, shrink, promised, phase.x.dtype, final)
+            if lower is not None and stop not in ("floor", "target"):
+                higher, scores, by, shrink, promised = scores, lower.astype(dtype), None, 0.0, 1.0
+                fit = eliminate(scores.astype(phase.x.dtype), phase, self.causal)
+                continue
+            if stop in ("noise", "stalled") and higher:  # the lower rank was not the rank
+                higher, scores, by, shrink, promised = (), higher, None, 0.0, 1.0
+                fit = eliminate(scores.astype(phase.x.dtype), phase, self.causal)
+                continue
             if phase.x.dtype != dtype and (stop or residual <= calibration.DOUBLE_BELOW):
                 phase, shrink, promised = chunks, 0.0, 1.0
                 fit = eliminate(scores, chunks, self.causal, near=fit)

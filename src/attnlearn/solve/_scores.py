@@ -15,6 +15,7 @@ import numpy as np
 
 from attnlearn._forward import allowed_rows, mixed_rows
 from attnlearn._types import QueryBias, Theta
+from attnlearn.solve import _calibration as calibration
 
 
 class Scores(NamedTuple):
@@ -40,6 +41,21 @@ class Scores(NamedTuple):
     def astype(self, dtype: Any) -> Scores:
         """The same parameters in another precision, as JAX arrays."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
+
+    def lowered(self, residual: float) -> Scores | None:
+        """The same scores at the rank that they turn out to have, or None when they use the rank they were given.
+
+        At the relative residual `residual` a singular value below RANK_OPEN residuals of its head's largest may as
+        well be zero. Factors of too large a rank leave Gauss-Newton without curvature and its convergence linear.
+        """
+        theta = np.asarray(self.theta(), np.float64)
+        values = np.linalg.svd(theta, compute_uv=False)
+        rank = int(np.max(np.sum(values > calibration.RANK_OPEN * residual * values[:, :1], axis=1)))
+        given = theta.shape[-1] // 2 if self.b is None else self.b.shape[-1] - 1
+        if not 1 <= rank <= given:
+            return None
+        clear = np.all(values[:, rank] <= values.max(axis=0)[rank - 1] / calibration.RANK_CLEAR)
+        return Scores.from_theta(theta, np.asarray(self.c, np.float64), rank) if clear else None
 
     def unknowns(self) -> int:
         """Free numbers: the gauge a -> a g, b -> b g^-T is not counted."""

@@ -1,0 +1,48 @@
+"""Refine finds out that heads have a lower rank than they were given, and takes it back when that was wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, distance
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._refine import refine
+from attnlearn.solve._scores import Scores
+
+DIM, RANK = 10, 2
+
+
+def problem(seed: int, tail: float = 0.0) -> tuple[AttentionLayer, AttentionLayer, np.ndarray]:
+    """A layer of rank 2 plus `tail` times a matrix of full rank, a start near it, and tokens."""
+    rng = np.random.default_rng([seed, 5])
+    layer = AttentionLayer.random(2, DIM, rank=RANK, scale=3.0, seed=seed, bias=True)
+    layer = layer.replace(theta=layer.theta + tail * rng.standard_normal(layer.theta.shape))
+    near = layer.theta + 0.05 * rng.standard_normal(layer.theta.shape)
+    return layer, layer.replace(theta=near), rng.standard_normal((600, 5, DIM))
+
+
+@pytest.mark.parametrize("given", [4, None])
+def test_a_rank_too_large_is_lowered_and_the_fit_is_exact(seed, given) -> None:
+    layer, start, x = problem(seed)
+    refined = refine(start, x, layer(x), rank=given)
+    assert refined.stop == "floor"
+    assert distance(refined.layer, layer).max < 1e-10
+    assert np.linalg.matrix_rank(refined.layer.theta, tol=1e-9).max() == RANK
+
+
+def test_small_singular_values_are_not_lost(seed) -> None:
+    layer, start, x = problem(seed, tail=1e-4)  # below what is open when the rank is first looked at
+    refined = refine(start, x, layer(x), rank=None)
+    assert refined.stop == "floor"
+    assert distance(refined.layer, layer).max < 1e-10
+
+
+def test_lowered_needs_a_clear_gap() -> None:
+    values = np.array([1.0, 0.5, 0.1, 0.02, 0.004, 0.0008])
+    even = Scores.from_theta(np.diag(values)[None], np.zeros((1, 6)), 5)
+    assert even.lowered(0.03 / calibration.RANK_OPEN) is None
+    gap = Scores.from_theta(np.diag([1.0, 0.5, 0.4, 1e-6, 1e-7, 0.0])[None], np.zeros((1, 6)), 5)
+    found = gap.lowered(1e-4)
+    assert found is not None
+    assert found.a.shape == (1, 6, 3)
