@@ -19,13 +19,16 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attnlearn
 from attnlearn._certificate import jsonable
 from attnlearn._serialize import provenance
+from attnlearn.engine import Engine
 
 RESULTS = Path(__file__).parent / "results"
 SUITES = (
@@ -56,6 +59,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="stop starting cases after this long"
     )
+    parser.add_argument(
+        "--engine",
+        help="where cases run: a number of local processes, or dask:ADDRESS; times then share machines",
+    )
     arguments = parser.parse_args(argv)
     if arguments.tier == "render":
         return publish()
@@ -63,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     deadline = time.monotonic() + 60 * arguments.minutes
     failures = 0
     for name in arguments.suite or suites:
-        failures += run_suite(name, arguments.tier, arguments.match, deadline)
+        failures += run_suite(name, arguments.tier, arguments.match, deadline, Engine.parse(arguments.engine))
     if arguments.tier != "quick":
         publish()
     return 1 if failures else 0
@@ -82,7 +89,7 @@ def publish() -> int:
     return 1 if fell else 0
 
 
-def run_suite(name: str, tier: str, match: list[str], deadline: float) -> int:
+def run_suite(name: str, tier: str, match: list[str], deadline: float, engine: Engine) -> int:
     """Run the cases of one suite that have no line yet; returns how many failed."""
     suite = importlib.import_module(f"benchmarks.{name}")
     path = RESULTS / f"{tier}-{name}.jsonl"
@@ -91,13 +98,15 @@ def run_suite(name: str, tier: str, match: list[str], deadline: float) -> int:
         path.unlink(missing_ok=True)
     done = finished(path)
     failures = 0
-    for case in suite.cases(tier):
-        key = json.dumps(case, sort_keys=True)
-        if key in done or not all(text in key for text in match):
-            continue
-        if time.monotonic() > deadline:
-            break
-        line = measure(suite, name, case)
+
+    def wanted() -> Iterator[dict[str, Any]]:
+        for case in suite.cases(tier):
+            key = json.dumps(case, sort_keys=True)
+            if key not in done and all(text in key for text in match) and time.monotonic() <= deadline:
+                yield case
+
+    for line in engine.stream(partial(measure, name), wanted()):
+        key = json.dumps(line["case"], sort_keys=True)
         failures += "failed" in line
         with path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(line, allow_nan=False) + "\n")
@@ -108,8 +117,9 @@ def run_suite(name: str, tier: str, match: list[str], deadline: float) -> int:
     return failures
 
 
-def measure(suite: Any, name: str, case: dict[str, Any]) -> dict[str, Any]:
+def measure(name: str, case: dict[str, Any]) -> dict[str, Any]:
     """One line: the case, what it gave or how it failed, and what made it."""
+    suite = importlib.import_module(f"benchmarks.{name}")
     line: dict[str, Any] = {
         "suite": name,
         "case": case,

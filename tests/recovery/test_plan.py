@@ -43,7 +43,9 @@ def test_too_little_memory_is_refused_before_the_work(tmp_path, capsys) -> None:
     assert "memory: must be at least" in capsys.readouterr().err
 
 
-def test_memory_does_not_grow_with_examples_on_disk() -> None:
+def test_memory_does_not_grow_with_examples_on_disk(monkeypatch) -> None:
+    monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
+
     class Long:
         tokens, dim, out_dim, dtype = 8, 64, 64, np.dtype(np.float64)
 
