@@ -84,3 +84,14 @@ def test_the_command_line_leaves_its_command_in_the_result(ann, tmp_path: Path, 
     assert command.startswith("attnlearn extract --oracle layer.safetensors --dim 4 --quiet")
     assert str(tmp_path) not in result.read_text() + page.read_text("utf-8")
     assert command in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["layer", "stats", "theta", "root"])
+def test_a_user_called_like_a_field_breaks_nothing(name: str, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: name)
+    _own_names.cache_clear()
+    try:
+        text = report(made_up(), tmp_path / "report.html").read_text("utf-8")
+    finally:
+        _own_names.cache_clear()
+    assert "All 3 heads" in text

@@ -17,7 +17,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-GENERIC = {"root", "user", "admin", "localhost", "runner", "nobody", "home", "attnlearn", "python"}
+GENERIC = {
+    "root",
+    "user",
+    "admin",
+    "localhost",
+    "runner",
+    "nobody",
+    "home",
+    "host",
+    "test",
+    "ubuntu",
+    "debian",
+}
+WORDS = set(
+    "attnlearn python schema version outcome remedy certified certificate claims checks claim check code text value "
+    "phases phase name seconds evidence stats layer path shapes summary kind heads head maps map theta similarity "
+    "attention source inputs tokens data model samples mean norms provenance versions machine date command rows "
+    "figures advice routes route holds fails error status unit threshold slack".split()
+)
+"""Words that results are made of: a user or host of that name names nobody, and taking it out would break the result."""
+
 SHORTEST = 3
 """Names of fewer letters are part of too many words to be taken out."""
 
@@ -82,5 +102,7 @@ def _own_names() -> tuple[tuple[str, str], ...]:
     host = socket.gethostname()
     names += [(host, "host"), (host.split(".")[0], "host")]
     return tuple(
-        (name, instead) for name, instead in names if len(name) >= SHORTEST and name.lower() not in GENERIC
+        (name, instead)
+        for name, instead in names
+        if len(name) >= SHORTEST and name.lower() not in GENERIC | WORDS
     )
