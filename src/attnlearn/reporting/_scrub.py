@@ -31,10 +31,13 @@ GENERIC = {
     "debian",
 }
 WORDS = set(
-    "attnlearn python schema version outcome remedy certified certificate claims checks claim check code text value "
-    "phases phase name seconds evidence stats layer path shapes summary kind heads head maps map theta similarity "
-    "attention source inputs tokens data model samples mean norms provenance versions machine date command rows "
-    "figures advice routes route holds fails error status unit threshold slack".split()
+    re.findall(
+        r"\w+",
+        "attnlearn python schema version outcome remedy certified certificate claims checks claim check code text value "
+        "phases phase name seconds evidence stats layer path shapes summary kind heads head maps map theta similarity "
+        "attention source inputs tokens data model samples mean norms provenance versions machine date command rows "
+        "figures advice routes route holds fails error status unit threshold slack",
+    )
 )
 """Words that results are made of: a user or host of that name names nobody, and taking it out would break the result."""
 
