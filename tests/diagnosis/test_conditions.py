@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, Status, conditions, data, hard
+from attnlearn import AttentionLayer, Status, conditions, data, hard, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.diagnosis._advice import Advice, RouteAdvice
 from attnlearn.diagnosis._gap import data_gap, layer_gap
@@ -136,3 +136,22 @@ def test_advice_prefers_the_first_feasible_route() -> None:
         "Use extract(oracle, dim): about 2,300 queries of your choice should do. Not spectral: two heads are equal."
     )
     json.dumps(advice.to_json()["text"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "offered", "works"),
+    [
+        (lambda seed: AttentionLayer.random(2, 6, seed=seed), 2000, True),
+        (lambda seed: AttentionLayer.random(2, 6, seed=seed), 40, False),
+        (lambda seed: hard.near_degenerate("tiny-head", 6, 2, 1e-3, seed=seed), 2000, False),
+    ],
+    ids=["plenty", "scarce", "tiny head"],
+)
+def test_advice_comes_true(layer, offered: int, works: bool, seed: int) -> None:
+    """The benchmark `conditions` asks the same of sixty layers."""
+    truth = layer(seed)
+    x = data.Gaussian(4, 6).sample(offered, seed=seed)
+    verdict = conditions(truth, x, seed=seed).advice.of("spectral")
+    found = recover(x, truth(x), seed=seed, progress=False, raise_on_failure=False)
+    assert verdict.feasible == found.certified == works
+    assert works or verdict.needed > offered

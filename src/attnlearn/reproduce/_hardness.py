@@ -32,7 +32,7 @@ SUCCESS = 0.1
 """Relative function error that counts as learned: knowing everything but the parity leaves 0.7."""
 DIM, LONG_DIM, SCULPT_DIM = 12, 16, 8
 """Sculpting needs 16 agreeing rows per entry of Theta: it gets a smaller dimension, and more examples."""
-EXAMPLES, FRESH, SCULPT_EXAMPLES = 8_000, 2_000, 400_000
+EXAMPLES, FRESH, SCULPT_EXAMPLES = 20_000, 2_000, 300_000
 SEEDS = 5
 LEARNERS = ("spectral", "sculpt", "queries", "Adam")
 FAMILIES: dict[str, Callable[[int, int, int], AttentionLayer]] = {
@@ -50,7 +50,7 @@ def hardness(
     checkpoint: str | os.PathLike[str] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """All claims; `quick` takes smaller sizes, `long` more heads, both hard families and longer training.
+    """All claims; `quick` takes smaller sizes, `long` larger ones: more heads, both hard families, longer training.
 
     >>> sorted(CLAIMS)
     ['dial', 'elimination', 'statistical', 'wall']
@@ -66,7 +66,7 @@ def wall_claim(
     *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
 ) -> dict[str, Any]:
     """Success and cost of every learner by family and number of heads."""
-    heads = (2, 4) if quick else (2, 4, 6, 8) if long else (2, 4, 6)
+    heads = (2, 4, 6, 8) if long else (2, 4)
     families = ("generic", "parity", "rounding") if long else ("generic", "parity")
     dim = 8 if quick else LONG_DIM if long else DIM
     cases = [
@@ -82,20 +82,18 @@ def wall_claim(
         for learner in LEARNERS
         for family in families
         for number in range(2 if quick else SEEDS)
-        if learner != "sculpt" or m + 2 <= SCULPT_DIM
+        if learner != "sculpt" or m <= (6 if long else 2)
     ]
     rows = run_cases("wall", cases, _learn_case, checkpoint=checkpoint, show=show)
-    points = []
-    for family in families:
-        for learner in LEARNERS:
-            for m in heads if learner != "sculpt" else [m for m in heads if m + 2 <= SCULPT_DIM]:
-                found = [
-                    row["result"]
-                    for row in rows
-                    if (row["case"]["family"], row["case"]["learner"], row["case"]["heads"])
-                    == (family, learner, m)
-                ]
-                points.append(_point(family, learner, m, found))
+    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = row["case"]["family"], row["case"]["learner"], row["case"]["heads"]
+        groups.setdefault(key, []).append(row["result"])
+    order = {name: number for number, name in enumerate((*families, *LEARNERS))}
+    points = [
+        _point(*key, groups[key])
+        for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], key[2]))
+    ]
     false = sum(bool(row["result"]["certified"] and row["result"]["error"] > SUCCESS) for row in rows)
     text = f"{len(rows)} runs, dimension {dim}, {false} certificates on layers that were not learned\n"
     return {"points": points, "false_certificates": false, "dim": dim, "text": text + _table(points, heads)}
@@ -265,16 +263,16 @@ def dial_claim(
     *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
 ) -> dict[str, Any]:
     """Function error of the spectral route and of Adam on the way from a generic layer to a parity."""
-    turns = (0.0, 1.0) if quick else (0.0, 0.5, 0.8, 1.0)
+    turns = (0.0, 1.0) if quick else (0.0, 0.25, 0.5, 0.75, 0.9, 1.0) if long else (0.0, 0.5, 1.0)
     cases = [
         {"hardness": turn, "learner": learner, "seed": seed + number}
         for learner in ("spectral", "Adam")
         for turn in turns
-        for number in range(1 if quick else 3)
+        for number in range(5 if long else 1 if quick else 2)
     ]
 
     def run(case: dict[str, Any]) -> dict[str, Any]:
-        layer = hard.dial(10, 4, case["hardness"], seed=case["seed"])
+        layer = hard.dial(DIM, 4, case["hardness"], seed=case["seed"])
         return learn(layer, case["learner"], tokens=2, seed=case["seed"])
 
     rows = run_cases("dial", cases, run, checkpoint=checkpoint, show=show)
