@@ -25,6 +25,7 @@ PARTS = (
     ("sculpt", "Sculpting", "The paper's algorithm, and random starts with the same refinement and the same time."),
     ("training", "Training", "Times are taken in turn in one process."),
     ("compress", "Compression", "Error on fresh examples, relative to the spread of the outputs, beside pruning by importance."),
+    ("scale", "Scale", "Data larger than memory, and layers of growing dimension from examples drawn on demand. Every case is a process of its own; its peak counts mapped files. *Planned* is what `recover` said before it started."),
     ("conditions", "Conditions", "Predictions against what the learners then did."),
     ("hardness", "Hard families", "Success of every learner on generic and on hard layers."),
     ("install", "Install", "A core install into an empty environment."),

@@ -32,7 +32,14 @@ def pictures(suites: dict[str, Suite]) -> dict[str, Lines]:
     halved = [row for row in recover if _has(row, base | {"dim": 32, "heads": 8, "rank": 4})]
     dims = [row for row in extract if _has(row, {"layer": "random", "heads": 4, "rank": 4})]
     heads = [row for row in extract if _has(row, {"layer": "random", "dim": 16, "rank": None})]
+    drawn = [
+        row
+        for row in (suites["scale"].rows if "scale" in suites else [])
+        if _has(row, {"kind": "drawn", "heads": 8, "scale": 2.0})
+    ]
     found = {
+        "scale-dim.svg": _lines("Large layers from examples drawn on demand, 8 heads", drawn, "dim", {"examples": "examples", "seconds": "seconds"}, "dimension d", "count"),
+        "scale-memory.svg": _lines("Peak memory, 8 heads", drawn, "dim", {"peak_gigabytes": "measured", "planned_gigabytes": "planned"}, "dimension d", "GB"),
         "recover-time-heads.svg": _lines("Seconds to recover, d = 32, rank 8", growing, "heads", {"seconds": "recover"}, "number of heads", "seconds"),
         "recover-examples.svg": _success(halved),
         "extract-dim.svg": _lines("Queries to extract, m = 4, rank 4", dims, "dim", {"sequences": "sequences asked", "unknowns": "unknowns"}, "dimension d", "count"),

@@ -242,6 +242,33 @@ def compress(suite: Suite) -> str:
     return table(columns, rows)
 
 
+def scale(suite: Suite) -> str:
+    """Time and memory against the size of the data and of the layer."""
+    rows = []
+    for row in suite.rows:
+        case = row.case
+        source = f"{case['gigabytes']:g} GB on disk" if case["kind"] == "disk" else "drawn on demand"
+        name = f"d = {case['dim']}, {case['heads']} heads of rank {case['rank']}, scores of size {case['scale']:g}"
+        rows.append([
+            f"{name}, {source}", cases(row), figure(row.values("examples"), "{:,.0f}"),
+            figure(row.values("seconds"), "{:.0f}"), figure(row.values("planned_seconds"), "{:.0f}"),
+            figure(row.values("peak_gigabytes"), "{:.2f}"), figure(row.values("planned_gigabytes"), "{:.2f}"),
+            common(row) if row.results else "–", worst(row.values("parameter_error")),
+        ])  # fmt: skip
+    columns = [
+        "layer and data",
+        "cases",
+        "examples",
+        "seconds",
+        "planned",
+        "peak GB",
+        "planned",
+        "outcome",
+        "error",
+    ]
+    return table(columns, rows)
+
+
 def install(suite: Suite) -> str:
     """Size of a core install."""
     rows = [
