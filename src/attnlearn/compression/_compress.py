@@ -10,6 +10,7 @@ import numpy as np
 
 from attnlearn._errors import NotEstablished, require
 from attnlearn._layer import AttentionLayer
+from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
@@ -127,6 +128,9 @@ def _solution(run: Run, layer: AttentionLayer, problem: Problem, target: float |
         "examples": sum(side.num for side in (sides.fit, sides.select, sides.certify)),
         "split": {"fit": sides.fit.num, "select": sides.select.num, "certify": sides.certify.num},
         "seed": seed,
+        "sample_inputs": SampleInputs(
+            sides.select.x[:INPUTS], None if sides.select.mask is None else sides.select.mask[:INPUTS]
+        ),
     }
     phases = _phases(run)
     if run.interrupted or found is None:
