@@ -92,6 +92,7 @@ def test_factor_of_a_matrix_that_is_zero_up_to_rounding() -> None:
     factor = inverse_factor(matrix, 1e-6)
     assert np.isfinite(factor).all()
     assert (np.diag(factor) > 0).all()
+    assert np.isnan(inverse_factor(np.array([[1.0, np.inf], [np.inf, 1.0]]), 1e-6)).all()
     good = np.array([[2.0, 0.5], [0.5, 1.0]])
     np.testing.assert_allclose(
         inverse_factor(good, 1e-12) @ good @ inverse_factor(good, 1e-12).T, np.eye(2), atol=1e-9

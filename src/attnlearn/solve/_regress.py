@@ -72,11 +72,14 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
     """Lower triangular L^-1 in float64 with matrix = L L^T, scaled to unit diagonal before the ridge.
 
     Saturated attention leaves a matrix that is zero up to rounding, which may be negative: only its positive part counts.
+    A matrix that is not finite (scores overflowed at a trial point) gives NaN, and with it a trial that is rejected.
 
     >>> bool(np.isfinite(inverse_factor(-1e-8 * np.eye(2), 1e-6)).all())
     True
     """
     matrix = np.asarray(matrix, np.float64)
+    if not np.isfinite(matrix).all():
+        return np.full_like(matrix, np.nan)
     diagonal = np.diag(matrix)
     # Of a positive matrix the largest entry is on the diagonal.
     scale = 1 / np.sqrt(np.maximum(diagonal, max(np.abs(matrix).max(), np.finfo(float).tiny) * ridge**2))
@@ -89,8 +92,6 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
         except np.linalg.LinAlgError:
             ridge *= 100
             if ridge > 1:
-                if not np.isfinite(scaled).all():
-                    raise
                 values, vectors = np.linalg.eigh(scaled)
                 scaled, ridge = (vectors * np.maximum(values, 0.0)) @ vectors.T, 1.0
     inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1)
