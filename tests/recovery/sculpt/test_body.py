@@ -91,3 +91,14 @@ def test_a_hull_of_too_few_heads_misses_some(rng):
     truth = 2 * rng.standard_normal((3, 20))
     hull = fit_hull(slabs_around(truth, 400, 0.2, rng), 2)
     assert max(hull.distance(head) for head in truth) > 0.3
+
+
+def test_widths_do_not_depend_on_what_was_asked_before(rng):
+    truth = rng.standard_normal((2, 12))
+    half = HalfSpaces(rng.standard_normal((400, 12)), np.full(400, -8.0))
+    slabs = slabs_around(truth, 120, 0.3, rng)
+    body = Body.make(slabs, half, radius=20.0)
+    directions = rng.standard_normal((4, 12))
+    together = [body.width(direction) for direction in directions]
+    alone = [Body.make(slabs, half, radius=20.0).width(direction) for direction in directions]
+    np.testing.assert_allclose(together, alone, rtol=1e-6)
