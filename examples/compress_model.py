@@ -47,7 +47,9 @@ with tempfile.TemporaryDirectory() as folder:
     batches = [torch.randn(500, length, dim, dtype=torch.float64) for _ in range(8)]
     recorded = data.record(model, "attention", batches, Path(folder) / "recorded")
     layer = from_torch(model.attention)
-    solution = attnlearn.compress(layer, recorded, num_heads=2, config=CompressConfig(head_dim=dim // 2))
+    solution = attnlearn.compress(
+        layer, recorded, num_heads=2, config=CompressConfig(head_dim=dim // 2, down_to=2)
+    )
 print(solution)
 for row in solution.stats["curve"]:
     print(f"{row['heads']} heads: error {row['error']:.3g}")
