@@ -26,7 +26,7 @@ from transformers import BertConfig, BertModel
 def make():
     torch.manual_seed(0)
     config = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16)
-    model = BertModel(config, attn_implementation="eager").double().eval()
+    model = BertModel(config).double().eval()
     with torch.no_grad():
         for layer in model.encoder.layer:  # attention that differs from an average, as in a trained model
             layer.attention.self.query.weight *= 40
