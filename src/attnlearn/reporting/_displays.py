@@ -288,7 +288,7 @@ def _legend(series: Sequence[Series]) -> tuple[str, float]:
     rows: list[list[tuple[float, int, Series]]] = [[]]
     left = float(LEFT)
     for number, one in enumerate(series):
-        wide = 34 + 7.2 * len(one.label)
+        wide = 36 + 7.8 * len(one.label)
         if rows[-1] and left + wide > WIDTH - RIGHT:
             rows.append([])
             left = float(LEFT)

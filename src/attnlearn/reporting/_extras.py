@@ -38,7 +38,7 @@ def _diagnosis(stats: dict[str, Any], document: dict[str, Any]) -> Section | Non
         displays=[
             Bars(
                 "Causes, by evidence",
-                "Share of the misfit that each cause would explain.",
+                "Evidence for each cause, between 0 and 1; each is measured in its own way.",
                 labels=tuple(entry["name"] for entry in causes),
                 values=tuple(entry["evidence"] for entry in causes),
                 x_label="cause",
