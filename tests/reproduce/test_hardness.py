@@ -70,6 +70,7 @@ def test_function_error_of_a_constant_is_one(seed: int) -> None:
     assert function_error(nothing, layer, x) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_generic_layer_is_learned_from_two_tokens(seed: int) -> None:
     """The control of the wall: the learner that fails on parities succeeds on random layers of the same shape."""
     found = learn(AttentionLayer.random(2, 8, seed=seed), "spectral", tokens=2, seed=seed)
