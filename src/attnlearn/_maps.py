@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._summary import singular_values
 from attnlearn._types import Mask, Tokens
 
 if TYPE_CHECKING:
@@ -72,21 +73,23 @@ def shrink(matrix: np.ndarray, size: int = MAP_SIZE) -> np.ndarray:
     return np.array([[float(f"{value:.4g}") for value in row] for row in matrix])
 
 
-def head_maps(**stacks: np.ndarray) -> list[dict[str, Any]]:
+def head_maps(singular: dict[str, np.ndarray] | None = None, /, **stacks: np.ndarray) -> list[dict[str, Any]]:
     """For every head and every named stack (m, rows, columns): the map, and its singular values as `name_singular`.
+
+    `singular` may hold the singular values by name, when the caller has them already.
 
     >>> maps = head_maps(theta=np.ones((2, 3, 3)), w=np.ones((2, 3, 4)))
     >>> len(maps), sorted(maps[0]), maps[0]["theta_singular"][0]
     (2, ['theta', 'theta_singular', 'w', 'w_singular'], 3.0)
     """
     heads = len(next(iter(stacks.values())))
+    singular = singular or singular_values(**stacks)
     size = map_size(heads * len(stacks))
     found: list[dict[str, Any]] = [{} for _ in range(heads)]
     for name, stack in stacks.items():
-        for entry, matrix in zip(found, stack.astype(float)):
+        for entry, matrix, values in zip(found, stack.astype(float), singular[name]):
             entry[name] = shrink(matrix, size).tolist()
-            singular = np.linalg.svd(matrix, compute_uv=False)[:MAP_SIZE]
-            entry[f"{name}_singular"] = [float(f"{value:.6g}") for value in singular]
+            entry[f"{name}_singular"] = [float(f"{value:.6g}") for value in values[:MAP_SIZE]]
     return found
 
 

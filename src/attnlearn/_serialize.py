@@ -19,7 +19,7 @@ from attnlearn._certificate import Status, jsonable
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import SampleInputs, attention_json, head_maps, patterns_json
 from attnlearn._result import Solution
-from attnlearn._summary import head_similarity, summarize
+from attnlearn._summary import head_similarity, singular_values, summarize
 from attnlearn._version import __version__
 
 SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 1
@@ -54,13 +54,14 @@ def layer_json(
         entry["sha256"] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     if isinstance(layer, AttentionLayer):
         entry["shapes"] = {name: list(array.shape) for name, array in layer.parameters._asdict().items()}
+        singular = singular_values(theta=layer.theta, w=layer.w)
         entry["summary"] = {
             "kind": "attention layer",
             "causal": layer.causal,
             "dtype": str(layer.dtype),
-            "heads": [asdict(head) for head in summarize(layer)],
+            "heads": [asdict(head) for head in summarize(layer, singular=singular)],
             "similarity": jsonable(head_similarity(layer)),
-            "maps": head_maps(theta=layer.theta, w=layer.w),
+            "maps": head_maps(singular, theta=layer.theta, w=layer.w),
             "attention": attention_json(layer, stats or {}),
         }
     elif hasattr(layer, "summary_json"):

@@ -29,17 +29,22 @@ class HeadSummary:
     similarity: float
 
 
-def summarize(layer: AttentionLayer, tolerance: float = 1e-6) -> list[HeadSummary]:
+def summarize(
+    layer: AttentionLayer, tolerance: float = 1e-6, singular: dict[str, np.ndarray] | None = None
+) -> list[HeadSummary]:
     """A summary of every head; ranks count singular values above `tolerance` times the largest.
+
+    `singular` may hold the singular values of all theta and w, when the caller has them already.
 
     >>> from attnlearn import AttentionLayer
     >>> [head.theta_rank for head in summarize(AttentionLayer.random(2, 8, rank=3))]
     [3, 3]
     """
     similarity = head_similarity(layer)
+    singular = singular or singular_values(theta=layer.theta, w=layer.w)
     heads = []
     for index in range(layer.num_heads):
-        theta, w = (np.linalg.svd(a[index].astype(float), compute_uv=False) for a in (layer.theta, layer.w))
+        theta, w = singular["theta"][index], singular["w"][index]
         others = np.delete(np.arange(layer.num_heads), index)
         nearest = int(others[np.argmax(np.abs(similarity[index, others]))]) if len(others) else None
         heads.append(
@@ -57,6 +62,15 @@ def summarize(layer: AttentionLayer, tolerance: float = 1e-6) -> list[HeadSummar
             )
         )
     return heads
+
+
+def singular_values(**stacks: Float[np.ndarray, "m r c"]) -> dict[str, np.ndarray]:
+    """Singular values of every matrix of every named stack, in float64.
+
+    >>> singular_values(theta=np.ones((2, 3, 3)))["theta"][:, 0].round(6).tolist()
+    [3.0, 3.0]
+    """
+    return {name: np.linalg.svd(stack.astype(float), compute_uv=False) for name, stack in stacks.items()}
 
 
 def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
