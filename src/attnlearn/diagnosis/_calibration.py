@@ -42,8 +42,8 @@ LARGEST_NEED = 1_000_000
 """More examples than this are called out of reach when only a layer is given."""
 SEEN_AT = 1.25
 """Expected value of the weakest head over the floor from which on the spectral route is expected to succeed. On random
-layers (d = 8, k = 4, m = 2 and 3, 100 to 566 examples, seeds below 20) it failed in all 11 cases at 0.93 and below and
-worked in all 5 at 1.6 and above; in between (1.1 to 1.5) 7 of 10 worked, and which ones hung on rounding."""
+layers (d = 8, k = 4, m = 2 and 3, 100 to 566 examples, seeds below 20) it failed in all 12 cases at 0.93 and below,
+worked in 5 of 8 between 1.08 and 1.2, where rounding decides, and in all 8 from 1.3 on."""
 CERTIFIED_LEAST = 200
 """Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
 SCULPT_SEQUENCES = 16_384
