@@ -29,8 +29,8 @@ def make():
     model = BertModel(config).double().eval()
     with torch.no_grad():
         for layer in model.encoder.layer:  # attention that differs from an average, as in a trained model
-            layer.attention.self.query.weight *= 40
-            layer.attention.self.key.weight *= 40
+            layer.attention.self.query.weight *= 20
+            layer.attention.self.key.weight *= 20
     return model, [torch.randint(0, 50, (500, 6)) for _ in range(8)]
 """
 
