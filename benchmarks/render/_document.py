@@ -114,7 +114,7 @@ def _front(suites: dict[str, Suite]) -> str:
     rows.append(
         [
             "false certificates",
-            f"{sum(r['false'] for r in results)} in {len(results)} attempts to mislead"
+            f"{sum(r['false'] for r in results)} in {len(results)} cases, most of them made to mislead"
             if results
             else NOT_RUN,
         ]
