@@ -68,7 +68,9 @@ class Suite:
             " and others" if len(commits) > 6 else ""
         )
         when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-        return f"{self.run} cases, {when}, {' and '.join(machines)}, commits {shown}"
+        changed = sum(line["commit"].endswith("+") for line in self.lines)
+        note = f"; {changed} of them with uncommitted changes beside" if changed else ""
+        return f"{self.run} cases, {when}, {' and '.join(machines)}, commits {shown}{note}"
 
 
 def read(name: str, folder: Path = RESULTS) -> Suite:
