@@ -16,7 +16,7 @@ from attnlearn.cli.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = {"README.md", "from-model.md", "engines.md", "compression.md"}
+SLOW = {"README.md", "from-model.md", "engines.md", "compression.md", "scale.md"}
 """Documents whose commands recover something large, or need a cluster."""
 
 MODEL = """
@@ -104,8 +104,9 @@ def prepare(name: str, request: pytest.FixtureRequest) -> None:
     if name == "compression.md":
         AttentionLayer.random(5, 8, rank=4, seed=3).save("model.safetensors")
         assert main(["sample", "model.safetensors", "activations", "--num", "3000", "--tokens", "4"]) == 0
-    if name == "engines.md":
+    if name in ("engines.md", "scale.md"):
         assert main(["sample", "layer.safetensors", "examples-folder", "--num", "3000", "--tokens", "4"]) == 0
+    if name == "engines.md":
         distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", 8786)) == 0:

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, Claim, Outcome, Phase, Solution, report
+from attnlearn import AttentionLayer, Certificate, Check, Claim, Outcome, Phase, Solution, report
 from attnlearn.cli.__main__ import main
 from attnlearn.reporting._render import script_json
-from tests.reporting.conftest import made_up
+from tests.reporting.conftest import C1, made_up
 
 HOSTILE = (
     '</script><script>alert("x")</script>',
@@ -96,6 +96,20 @@ def test_every_outcome_has_a_page(outcome: Outcome, tmp_path: Path) -> None:
     for solution in (made_up(outcome), Solution.failed(outcome)):
         text = report(solution, tmp_path / "report.html").read_text("utf-8")
         assert outcome.name in text
+
+
+def test_bounds_that_are_infinite_are_no_numbers(tmp_path: Path) -> None:
+    """An infinite bound is null in JSON: the page shows a dash, not an error."""
+    claims = (
+        C1,
+        Claim("C3", "right to inf", False, {"bound": np.inf, "heads": [1e-9, np.inf], "biases": [np.inf]}),
+    )
+    checks = (Check.compare("C2.apart", 1.0, np.inf, at_most=False), Check.compare("C3.bound", np.inf, 0.01))
+    base = made_up(Outcome.HEADS_INDISTINGUISHABLE, claims=claims)
+    solution = Solution(base.layer, base.outcome, Certificate(claims, checks), base.phases, base.stats)
+    text = report(solution, tmp_path / "report.html").read_text("utf-8")
+    assert "bound not established" in text
+    assert "Infinity" not in text
 
 
 def test_many_heads_stay_below_the_limit(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def sample(
 
     require(num >= 1, "num", "must be at least 1", num)
     require(noise >= 0, "noise", "must be at least 0", noise)
-    found = load(layer, num_heads=heads, prefix=prefix).astype(dtype)
+    # Stored weights are converted before they are multiplied: in float64 heads then have their exact rank.
+    found = load(layer, num_heads=heads, prefix=prefix, dtype=dtype)
     source = {"gaussian": Gaussian, "boolean": Boolean}[model](tokens, found.dim, dtype=dtype)
     with RecordedWriter(folder, causal=found.causal) as writer:
         scale = None

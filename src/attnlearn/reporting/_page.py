@@ -16,7 +16,7 @@ from attnlearn.reporting._figures import phase_figures
 from attnlearn.reporting._heads import Panel, head_panels, overview
 from attnlearn.reporting._numbers import cell, pretty, seconds
 from attnlearn.reporting._sections import Section, facts
-from attnlearn.reporting._verdict import Verdict, verdict
+from attnlearn.reporting._verdict import Verdict, largest, verdict
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
     value = claims.get("C3", {}).get("value")
     if isinstance(value, dict) and value.get("heads"):
         proved = "bound" if claims["C3"]["established"] else "not established"
-        tiles.append((pretty(max(value["heads"])), "parameter error", proved))
+        tiles.append((pretty(largest(value["heads"])), "parameter error", proved))
     value = claims.get("R", {}).get("value")
     if isinstance(value, dict):
         tiles.append(

@@ -120,6 +120,16 @@ def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
     return str(document.get("remedy") or outcome.remedy)
 
 
+def largest(bounds: list[float | None]) -> float | None:
+    """The largest of some bounds; None, which JSON has for infinity, when one of them is infinite.
+
+    >>> largest([1e-9, 1e-12]), largest([1e-9, None])
+    (1e-09, None)
+    """
+    known = [bound for bound in bounds if bound is not None]
+    return max(known) if len(known) == len(bounds) else None
+
+
 def _kind(document: dict[str, Any]) -> str:
     return ((document.get("layer") or {}).get("summary") or {}).get("kind", "attention layer")
 
@@ -149,7 +159,7 @@ def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
             f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of inputs{with_sureness}"
         )
     if (value := claims.get("C3", {}).get("value")) and isinstance(value, dict) and value.get("heads"):
-        parts.append(f"every Θ and W is right to {pretty(max(value['heads']))}")
+        parts.append(f"every Θ and W is right to {pretty(largest(value['heads']))}")
     return done + (": " + "; ".join(parts) if parts else "") + "."
 
 
