@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from attnlearn import AttentionLayer, Status, conditions, data, hard, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.diagnosis._advice import Advice, RouteAdvice
-from attnlearn.diagnosis._gap import data_gap, layer_gap
-from attnlearn.diagnosis._needs import agreeing_rows, query_count, whole
+from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
+from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples, whole
 from attnlearn.diagnosis._weights import weight_checks
 from attnlearn.solve._split import Split
 
@@ -171,3 +172,12 @@ def test_advice_comes_true(name: str, seed: int) -> None:
     truth = layer(seed)
     x = data.Gaussian(4, 6).sample(offered, seed=seed)
     assert recover(x, truth(x), seed=seed, progress=False, raise_on_failure=False).certified == works
+
+
+def test_examples_grow_with_the_square_of_what_is_missing() -> None:
+    gap = Gap(np.array([1.0, 0.5]), 0.5, 300, 0.4, 2, None)
+    once = spectral_examples(gap, unknowns=100, scalars=32)
+    weaker = spectral_examples(replace(gap, values=np.array([1.0, 0.25])), unknowns=100, scalars=32)
+    assert weaker == pytest.approx(4 * once, rel=0.01)
+    assert spectral_examples(gap, unknowns=10**6, scalars=32) > 10 * once
+    assert np.isinf(spectral_examples(replace(gap, values=np.array([1.0, 1e-12])), unknowns=100, scalars=32))

@@ -44,6 +44,8 @@ SEEN_AT = 1.25
 """Expected value of the weakest head over the floor from which on the spectral route is expected to succeed. On random
 layers (d = 8, k = 4, m = 2 and 3, 100 to 566 examples, seeds below 20) it failed in all 12 cases at 0.93 and below,
 worked in 5 of 8 between 1.08 and 1.2, where rounding decides, and in all 8 from 1.3 on."""
+IMPOSSIBLE = 1e12
+"""Examples beyond which the weakest value is the rounding of a zero, and no number suffices."""
 CERTIFIED_LEAST = 200
 """Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
 SCULPT_SEQUENCES = 16_384

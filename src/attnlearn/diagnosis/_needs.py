@@ -36,7 +36,8 @@ def spectral_examples(gap: Gap, unknowns: int, scalars: int) -> float:
         return float("inf")
     visible = gap.fitted * (calibration.SEEN_AT / gap.ratio) ** 2
     equations = EQUATIONS_NEEDED * unknowns / scalars
-    return float(np.ceil(max(whole(visible), whole(equations), calibration.CERTIFIED_LEAST)))
+    needed = float(np.ceil(max(whole(visible), whole(equations), calibration.CERTIFIED_LEAST)))
+    return needed if needed < calibration.IMPOSSIBLE else float("inf")
 
 
 def whole(fitted: float) -> float:
@@ -91,7 +92,7 @@ def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:
 
     row = dim + out_dim
     if route == "spectral":
-        return int(min(num, 1e12) * tokens * row * 8 + min(num * tokens * row * 4, CACHE_BYTES))
+        return int(num * tokens * row * 8 + min(num * tokens * row * 4, CACHE_BYTES))
     if route == "sculpt":
         return int(
             SculptConfig().held_examples * tokens * row * 8 + 2 * MOST_ROWS * (tokens * dim + out_dim) * 8
