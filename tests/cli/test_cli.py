@@ -211,3 +211,16 @@ def test_quiet_prints_nothing(layer_file, tmp_path, capsys) -> None:
     assert main(words) == 0
     assert capsys.readouterr() == ("", "")
     assert report.is_file()
+
+
+def test_sample_multiplies_stored_weights_in_the_wanted_precision(layers, tmp_path) -> None:
+    """Products made in float32 would have no exact rank, and recovery of them no certificate."""
+    source = layers / "sapiens-vh-layer0.safetensors"
+    assert main(["sample", str(source), str(tmp_path / "data"), "--num", "5"]) == 0
+    x, y, _ = data.Recorded(tmp_path / "data").take(np.arange(5))
+    exact, hasty = (
+        load(source, dtype=np.float64)(np.asarray(x)),
+        load(source).astype(np.float64)(np.asarray(x)),
+    )
+    np.testing.assert_allclose(y, exact, rtol=0, atol=1e-13)
+    assert np.abs(hasty - exact).max() > 1e-10
