@@ -92,3 +92,17 @@ def test_standard_errors_predict_a_noisy_fit(rng, seed):
     for name in ("theta", "w"):
         off = np.linalg.norm(getattr(found.layer, name) - getattr(layer, name), axis=(1, 2))
         np.testing.assert_allclose(off, shrunk * getattr(errors, name), rtol=0.5)
+
+
+def test_a_spectrum_that_overflows_resolves_nothing(monkeypatch) -> None:
+    """No eigenvalue, so every bound on parameters is infinite and no claim about them can be established."""
+    from attnlearn.solve import _jacobian
+
+    def overflown(point, state, causal, steps):
+        return state, (np.full(steps, np.nan), np.full(steps, np.inf))
+
+    monkeypatch.setattr(_jacobian, "_lanczos", overflown)
+    x = np.random.default_rng(0).standard_normal((60, 4, 3))
+    found = _jacobian.smallest_singular(AttentionLayer.random(2, 3, seed=0), x)
+    assert found.lower == 0
+    assert np.isinf(found.theta).all()

@@ -56,3 +56,5 @@ QUERIES_APART = 0.03
 """Relative distance of the closest two heads: at 0.1 `extract` recovered them, at 0.01 it did not (d = 8, m = 3)."""
 QUERIES_PARALLEL = 0.999
 """Cosine of two W: heads of the parity family write in one and the same direction, and `extract` gives up on them."""
+MODERATE_SCORES = 0.5, 4.0
+"""Standard deviations of scores at which a Jacobian at the tokens given says the same as one at the scale of queries."""

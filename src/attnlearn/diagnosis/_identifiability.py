@@ -14,6 +14,7 @@ import numpy as np
 from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check
 from attnlearn._layer import AttentionLayer
+from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.solve._certify import Held, certify, example_scale
 
 UNSEEN = {
@@ -24,10 +25,17 @@ UNSEEN = {
 
 
 def identify(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, support: Support | None) -> Certificate:
-    """The certificate that the layer itself would get on these tokens."""
-    held = Held(x, y)
+    """The certificate that the layer itself would get on these tokens, at the rank that its heads have."""
+    held, rank = Held(x, y), score_rank(layer)
+    kept = rank if 0 < rank < layer.dim and support is None else None
     with np.errstate(divide="ignore", invalid="ignore"):  # a head without scores has no relative error
-        return certify(layer, held, held, scale=example_scale(held), support=support)
+        return certify(layer, held, held, scale=example_scale(held), support=support, rank=kept)
+
+
+def score_rank(layer: AttentionLayer) -> int:
+    """The largest numerical rank of a Theta."""
+    singular = np.linalg.svd(layer.theta.astype(float), compute_uv=False)
+    return int((singular > calibration.NUMERICAL_RANK * singular[:, :1]).sum(axis=1).max())
 
 
 def token_checks(keys: int, rank: int, dim: int) -> list[Check]:

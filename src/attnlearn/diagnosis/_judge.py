@@ -15,7 +15,7 @@ from attnlearn.data import Examples
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
-from attnlearn.diagnosis._identifiability import identify
+from attnlearn.diagnosis._identifiability import identify, score_rank
 from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
 from attnlearn.diagnosis._weights import largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
@@ -62,15 +62,17 @@ class Facts:
         """Identifiability on the given tokens, and on tokens that a querying learner would choose."""
         few = slice(calibration.IDENTIFY_SEQUENCES)
         support = None if white.basis.shape[1] == layer.dim else Support(white.mean, white.basis)
-        chosen = chosen_tokens(layer, x.shape[1], seed)
-        return cls(
-            layer,
-            x,
-            gap,
-            identify(layer, x[few], y[few], support),
-            identify(layer, chosen, layer(chosen), None),
-            given,
-        )
+        certificate = queried = identify(layer, x[few], y[few], support)
+        if given is not None or not _moderate(layer):  # otherwise queries would be tokens just like these
+            chosen = chosen_tokens(layer, x.shape[1], seed)
+            queried = identify(layer, chosen, layer(chosen), None)
+        return cls(layer, x, gap, certificate, queried, given)
+
+
+def _moderate(layer: AttentionLayer) -> bool:
+    """Whether Gaussian tokens of unit variance give scores that are neither flat nor saturated."""
+    low, high = calibration.MODERATE_SCORES
+    return bool(low <= np.median(np.linalg.norm(layer.theta.astype(float), axis=(1, 2))) <= high)
 
 
 def chosen_tokens(layer: AttentionLayer, tokens: int, seed: int) -> np.ndarray:
@@ -108,9 +110,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
 
 def _queries(facts: Facts) -> RouteAdvice:
     layer = facts.layer
-    singular = np.linalg.svd(layer.theta.astype(float), compute_uv=False)
-    rank = int((singular > 1e-9 * singular[:, :1]).sum(axis=1).max())
-    needed = query_count(layer.num_heads, layer.dim, layer.out_dim, rank)
+    needed = query_count(layer.num_heads, layer.dim, layer.out_dim, score_rank(layer))
     reason = _failing(facts.queried.checks, ("C2.apart", "C2.visible", "C3.bound"))
     if not reason and head_separation(layer) < calibration.QUERIES_APART:
         reason = "two heads are so close that their Jacobians do not separate"

@@ -239,6 +239,9 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
     while True:
         state, (alpha, beta) = _lanczos(traced, state, causal, calibration.LANCZOS_BLOCK)
         diagonal, beside = np.append(diagonal, alpha), np.append(beside, beta)
+        if not (np.isfinite(diagonal).all() and np.isfinite(beside).all()):
+            # Curvature that is zero to rounding makes the coordinates overflow float32: nothing is resolved.
+            return _Spectrum(0.0, 0.0, len(diagonal))
         values = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[:-1])
         smallest, largest = float(values[0]), float(values[-1])
         steps = len(diagonal)
