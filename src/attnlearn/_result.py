@@ -23,7 +23,9 @@ class Outcome(Enum):
 
     RECOVERED = "every head was recovered; nothing to do"
     TRAINED = "training finished; the certificate says which guarantees hold for this run"
-    COMPRESSED = "a layer with fewer heads, as close to its source as the certificate says; more heads come closer"
+    COMPRESSED = (
+        "a layer with fewer heads, as close to its source as the certificate says; more heads come closer"
+    )
     BELOW_NOISE_FLOOR = (
         "the answer is as exact as the noise in the outputs allows: give cleaner outputs or more examples"
     )
