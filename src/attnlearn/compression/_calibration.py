@@ -9,10 +9,11 @@ SEQUENCES_LEAST = 4_000
 """Sequences in all when more can be had: 600 of them certify, which leaves ln(1e6)/600 = 2.3 % of inputs uncovered."""
 STEPS = 12
 STEPS_ON_THE_WAY = 6
-"""Gauss-Newton steps at the wanted number of heads and at the others. With a residual that stays, steps gain a
-constant factor: sapiens layer 0 from 8 to 4 heads goes 0.4767, 0.4704, 0.4698, 0.4697, ..., and no further."""
+"""Gauss-Newton steps at the wanted number of heads and at the others. With a residual that stays, steps gain little
+after the first few: in a trial on sapiens layer 0 with 4 heads (4,000 sequences, rank 16, another start than the one used
+here) the fit error went 0.4704, 0.4698, 0.4697, 0.4696, 0.4696. The numbers themselves are a choice."""
 INNER = 60
-"""Conjugate gradient steps inside one of them; 5 to 12 were taken."""
+"""Conjugate gradient steps inside one of them; 4 to 17 were taken in such trials."""
 DAMPING = 1e-2
 EXACT = {"float32": 3e-6, "float64": 1e-11}
 """Relative error on select examples below which a smaller layer computes the same function up to rounding."""

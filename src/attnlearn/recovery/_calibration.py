@@ -29,7 +29,7 @@ NOTICEABLE = 1e-6
 MISFIT = 0.03
 """Errors above three per cent that fit and select share are structure, not measurement noise."""
 
-# --- plan ------------------------------------------------------------------------------------------------
+# --- plan: choices, not fits; how far they were off is said in `_plan` -----------------------------------
 PROCESS_BYTES = 450_000_000
 """The interpreter with JAX, SciPy and compiled kernels, before any data."""
 REFINE_COPIES = 5.0
