@@ -18,7 +18,15 @@ from attnlearn.data import Examples
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
-from attnlearn.solve._certify import Held, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._calibration import VISIBLE
+from attnlearn.solve._certify import (
+    Held,
+    exactness_limit,
+    example_scale,
+    head_visibility,
+    rounding_floor,
+    unit_errors,
+)
 from attnlearn.solve._refine import RefineConfig, Refined, refine
 
 State = TypeVar("State")
@@ -68,6 +76,10 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     if best.refined.stop == "noise" and not best.exact and best.error < calibration.MISFIT:
         every = held(examples, split.fit[: _affordable(examples)])
         best = attempt(best.refined.layer, every, best.rank, equations_per_unknown=np.inf)
+    idle = head_visibility(best.refined.layer, select, scale) < VISIBLE * best.error
+    if idle.any() and not idle.all():  # heads that the outputs do not need, from a start with too many
+        fewer = attempt(_without(best.refined.layer, idle), fit, best.rank)
+        best = fewer if fewer.exact or fewer.error <= best.error else best
     refined = best.refined
     info = {
         "examples": refined.examples,
@@ -86,6 +98,11 @@ class _Attempt(NamedTuple):
     rank: int | None
     error: float  # on select examples
     exact: bool  # to the rounding of the data's dtype
+
+
+def _without(layer: AttentionLayer, idle: np.ndarray) -> AttentionLayer:
+    heads = (layer.theta[~idle], layer.w[~idle], layer.query_bias[~idle])
+    return AttentionLayer(*heads, layer.output_bias, causal=layer.causal)
 
 
 def _affordable(examples: Examples) -> int:

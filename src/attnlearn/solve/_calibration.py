@@ -28,6 +28,8 @@ solver's own rounding and another implementation's order of summation both add t
 EXACT = {"float64": 1e-11}
 """float64 fits count as exact up to here: refine stops between 1e-14 and 1e-12, and two heads that merge leave
 a residual of about their distance, so distances above 1e-10 are seen."""
+EXACT_MOST = 1e-3
+"""Above this no error is rounding, however large the scores: a layer whose outputs float32 cannot hold is not exact."""
 APART = 100.0
 APART_LEAST = 1e-4
 """Heads must be apart by 100 times the bound on their error, and by 1e-4 in any case."""

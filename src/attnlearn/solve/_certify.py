@@ -18,6 +18,7 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from attnlearn._canonical import Support, on_support
 from attnlearn._certificate import Certificate, Check, Claim, Status
@@ -156,7 +157,8 @@ def _function_claim(eps: float, units: int, target: float | None, delta: float) 
 
 def exactness_limit(floor: float, dtype: np.dtype) -> float:
     """The largest certify error that still counts as exact to rounding."""
-    return max(calibration.ROUNDING_SLACK * floor, calibration.EXACT.get(np.dtype(dtype).name, 0.0))
+    limit = max(calibration.ROUNDING_SLACK * floor, calibration.EXACT.get(np.dtype(dtype).name, 0.0))
+    return min(limit, calibration.EXACT_MOST)
 
 
 def _count_claim(
@@ -184,7 +186,7 @@ def _count_claim(
         ),
         Check.compare(
             "C2.visible",
-            head_visibility(layer, held, scale),
+            float(head_visibility(layer, held, scale).min()),
             calibration.VISIBLE * max(eps, floor),
             unit="relative output",
             text="least visible head",
@@ -220,8 +222,8 @@ def head_separation(layer: AttentionLayer) -> float:
     return smallest
 
 
-def head_visibility(layer: AttentionLayer, held: Held, scale: float) -> float:
-    """Relative output of the head that contributes least, on a sample of the examples."""
+def head_visibility(layer: AttentionLayer, held: Held, scale: float) -> Float[np.ndarray, "m"]:
+    """Relative output of each head alone, on a sample of the examples."""
     x, mask = (None if a is None else a[: calibration.FLOOR_EXAMPLES] for a in (held.x, held.mask))
     sizes = []
     for head in range(layer.num_heads):
@@ -233,7 +235,7 @@ def head_visibility(layer: AttentionLayer, held: Held, scale: float) -> float:
         )
         outputs = alone(x, mask).astype(np.float64)
         sizes.append(np.sqrt(np.mean(np.sum(outputs**2, axis=(1, 2)))) / scale)
-    return float(min(sizes))
+    return np.array(sizes)
 
 
 def _parameter_claim(

@@ -112,11 +112,12 @@ def smallest_singular(
         if equations >= unknowns:
             spectrum = _spectrum(point, layer.causal, seed, delta)
     lower = spectrum.lower
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         theta, query_bias, w, output_bias = (block / np.sqrt(lower) for block in _blocks(point))
         theta = theta / np.linalg.norm(layer.theta, axis=(1, 2))
         w = w / np.linalg.norm(layer.w, axis=(1, 2))
-        worst = float(max(theta.max(), w.max()))
+    theta, w = (np.where(np.isnan(block), np.inf, block) for block in (theta, w))
+    worst = float(max(theta.max(), w.max()))
     return Conditioning(
         smallest=1 / worst if worst > 0 else np.inf,
         theta=theta,
@@ -253,7 +254,10 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
 
 
 def _norms(blocks: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(blocks, ord=2, axis=(-2, -1))
+    """Spectral norms, infinite where a block is not finite: what has no curvature is bound by nothing."""
+    finite = np.isfinite(blocks).all(axis=(-2, -1), keepdims=True)
+    norms = np.linalg.norm(np.where(finite, blocks, 0), ord=2, axis=(-2, -1))
+    return np.where(finite[..., 0, 0], norms, np.inf)
 
 
 def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

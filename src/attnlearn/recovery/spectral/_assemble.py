@@ -3,7 +3,8 @@
 prepare   white tokens, linear part removed
 moment    the span of the heads from third-order statistics, above a known noise floor
 count     the number of heads: what stands above the floor
-unmix     the heads inside the span
+unmix     the heads inside the span; or, on tokens that depend on each other and on which these phases failed, by
+          regression from random starts (`_search`)
 Then the shared refine (to machine precision) and certify follow.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
+from attnlearn.recovery.spectral._search import or_search
 from attnlearn.recovery.spectral._threads import one_blas_thread
 from attnlearn.recovery.spectral._unmix import unmix
 
@@ -40,4 +42,5 @@ def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any
     >>> [name for name, _ in spectral_phases(SpectralConfig())]
     ['prepare', 'moment', 'count', 'unmix']
     """
-    return [(phase.__name__, one_blas_thread(phase)) for phase in (prepare, moment, count, unmix)]
+    phases = [prepare, or_search(moment), or_search(count), or_search(unmix, last=True)]
+    return [(phase.__name__, one_blas_thread(phase)) for phase in phases]

@@ -95,6 +95,24 @@ within 2 %, while with enough examples the ratio was 1.4 and more."""
 REGRESS_ROWS = 6
 """Rows per unknown column in the least squares for W after unmixing."""
 
+# --- search ----------------------------------------------------------------------------------------------
+UNEXPLAINED = 1.0
+"""A span whose heads leave more of the select side than no heads would is not the heads' span: the third moment of
+these tokens is governed by something else. Right spans leave 0.05 to 0.6."""
+SEARCH_DIRECTIONS = 48
+"""Directions of the tokens up to which random starts are affordable: a start costs what a refine of full rank does."""
+SEARCH_HEADS = 8
+SEARCH_STARTS = 4
+SEARCH_SCORES = 0.5
+"""Counts that are tried, starts for each, and the standard deviation of their scores: see `_search`."""
+SEARCH_EQUATIONS = 4.0
+"""Equations per unknown below which a count is not tried."""
+SEARCH_STEPS = 40
+SEARCH_INNER = 60
+SEARCH_EXAMPLES = 4_096
+SEARCH_FOUND = 1e-3
+"""Error on the select side at which a start has found the layer. Starts either reach 1e-5 and less or end above 1e-2."""
+
 # --- outcomes --------------------------------------------------------------------------------------------
 VISIBLE_AT = 1.5
 """Examples needed: N (1.5 floor / s)^2, so that the weakest head stands a quarter above the threshold."""

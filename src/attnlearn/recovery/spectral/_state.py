@@ -33,7 +33,9 @@ class State:
     prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
     correlations of z, its excess kurtosis, the linear fit of the outputs, the output whitening.
     moment: singular values, query_basis and value_basis (in white coordinates), floor.
-    count: num_heads and the heads' coordinates on the span. unmix: the layer in the caller's coordinates, and the inferred rank.
+    count: num_heads and the heads' coordinates on the span. unmix: the layer in the caller's coordinates, and the
+    inferred rank. stopped: the outcome with which a phase ended and left the problem to the search, and the examples
+    that it asked for.
 
     >>> State().num_heads is None
     True
@@ -60,3 +62,5 @@ class State:
     query_bias: Float[np.ndarray, "m d"] | None = None
     output_bias: Float[np.ndarray, "o"] | None = None
     rank: int | None = None
+    stopped: str | None = None
+    examples_needed: int | None = None

@@ -51,6 +51,8 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "rank_edge": edge.tolist(),
         "effective_rank": effective.tolist(),
     }
+    if evidence["select_residual"] > calibration.UNEXPLAINED:
+        raise Stop("TOKENS_DEGENERATE", evidence, state)
     agreed = len(shares) < calibration.STARTS or sorted(shares)[1] < (1 + calibration.AGREE) * min(shares)
     if not agreed and np.median(effective) < calibration.EFFECTIVE_RANK:
         raise Stop("LOW_EFFECTIVE_RANK", evidence, state)

@@ -1,0 +1,70 @@
+"""Search: random starts take over where tokens depend on their positions, and give up as the moment did."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, distance
+from attnlearn.data import as_examples
+from attnlearn.engine import Engine, Progress, Stop, Tools
+from attnlearn.recovery.spectral._prepare import prepare
+from attnlearn.recovery.spectral._search import or_search, search, searchable
+from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.solve._split import Split
+
+DIM, TOKENS, NUM = 6, 5, 700
+
+
+def tokens(rng: np.random.Generator) -> np.ndarray:
+    """Every position with a mean of its own, and neighbours that share a part."""
+    x = rng.standard_normal((NUM, TOKENS, DIM)) + 2 * rng.standard_normal((TOKENS, DIM))
+    x[:, 1:] += 0.5 * x[:, :-1]
+    return x
+
+
+def prepared(x: np.ndarray, y: np.ndarray, tools: Tools, **known: int) -> tuple[Problem, State]:
+    problem = Problem(as_examples(x, y), Split.make(len(x)), **known)
+    return problem, prepare(problem, State(), tools)[0]
+
+
+@pytest.fixture
+def tools(seed) -> Tools:
+    return Tools(Engine.parse(None), Progress.make("quiet"), seed)
+
+
+def test_random_starts_find_the_heads(rng, seed, tools) -> None:
+    truth = AttentionLayer.random(2, DIM, seed=seed, bias=True)
+    x = tokens(rng)
+    problem, state = prepared(x, truth(x), tools)
+    assert searchable(problem, state)
+    found, info = search(problem, dataclasses.replace(state, stopped="TOO_FEW_EXAMPLES"), tools)
+    assert found.num_heads == 2
+    layer = AttentionLayer(found.theta, found.w, found.query_bias, found.output_bias)
+    assert distance(layer, truth).max < 1e-2
+    assert info["searched"][-1]["select_error"] < 1e-3
+
+
+def test_independent_tokens_are_left_to_the_moment(rng, tools) -> None:
+    x = rng.standard_normal((NUM, TOKENS, DIM))
+    problem, state = prepared(x, AttentionLayer.random(2, DIM)(x), tools)
+    assert not searchable(problem, state)
+
+
+def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:
+    x = tokens(rng)
+    y = np.tanh(x @ rng.standard_normal((DIM, DIM))) * x.mean(axis=1, keepdims=True)  # no attention layer
+    problem, state = prepared(x, y, tools, num_heads=1)
+
+    def moment(problem, state, tools):
+        raise Stop("TOO_FEW_EXAMPLES", {"examples_needed": 123})
+
+    left, evidence = or_search(moment)(problem, state, tools)
+    assert (left.stopped, evidence["stopped"]) == ("TOO_FEW_EXAMPLES", "TOO_FEW_EXAMPLES")
+    with pytest.raises(Stop) as stop:
+        or_search(moment, last=True)(problem, left, tools)
+    assert stop.value.outcome_name == "TOO_FEW_EXAMPLES"
+    assert stop.value.evidence["examples_needed"] == 123
+    assert {entry["heads"] for entry in stop.value.evidence["searched"]} == {1}
