@@ -18,7 +18,7 @@ from attnlearn.data import Examples
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
-from attnlearn.solve._calibration import VISIBLE
+from attnlearn.solve._calibration import APART_LEAST, VISIBLE
 from attnlearn.solve._certify import (
     Held,
     exactness_limit,
@@ -77,8 +77,9 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
         every = held(examples, split.fit[: _affordable(examples)])
         best = attempt(best.refined.layer, every, best.rank, equations_per_unknown=np.inf)
     idle = head_visibility(best.refined.layer, select, scale) < VISIBLE * best.error
-    if idle.any() and not idle.all():  # heads that the outputs do not need, from a start with too many
-        fewer = attempt(_without(best.refined.layer, idle), fit, best.rank)
+    needed = _needed(best.refined.layer, idle)
+    if needed.num_heads < len(idle):  # a start with too many heads
+        fewer = attempt(needed, fit, best.rank)
         best = fewer if fewer.exact or fewer.error <= best.error else best
     refined = best.refined
     info = {
@@ -100,9 +101,12 @@ class _Attempt(NamedTuple):
     exact: bool  # to the rounding of the data's dtype
 
 
-def _without(layer: AttentionLayer, idle: np.ndarray) -> AttentionLayer:
+def _needed(layer: AttentionLayer, idle: np.ndarray) -> AttentionLayer:
+    """The layer without heads that the outputs do not show, and with heads that are nearly the same as one."""
+    if idle.all():
+        return layer
     heads = (layer.theta[~idle], layer.w[~idle], layer.query_bias[~idle])
-    return AttentionLayer(*heads, layer.output_bias, causal=layer.causal)
+    return AttentionLayer(*heads, layer.output_bias, causal=layer.causal).canonical(APART_LEAST)
 
 
 def _affordable(examples: Examples) -> int:

@@ -1,0 +1,54 @@
+"""The refine phase of a run: starts with too many heads, and heads that are really close."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, distance
+from attnlearn.data import as_examples
+from attnlearn.engine import Engine, Progress, Tools
+from attnlearn.recovery._refining import answer, refine_phase
+from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.solve._split import Split
+
+DIM, TOKENS, NUM = 6, 4, 600
+
+
+@pytest.fixture
+def truth(seed) -> AttentionLayer:
+    return AttentionLayer.random(2, DIM, seed=seed, bias=True)
+
+
+def refined(truth: AttentionLayer, start: AttentionLayer, seed: int) -> AttentionLayer:
+    x = np.random.default_rng([seed, 3]).standard_normal((NUM, TOKENS, DIM))
+    problem = Problem(as_examples(x, truth(x)), Split.make(NUM, seed=seed))
+    state = State(causal=False, **start.parameters._asdict())
+    tools = Tools(Engine.parse(None), Progress.make("quiet"), seed)
+    return answer(refine_phase(problem, state, tools)[0])
+
+
+def test_a_head_that_was_split_is_one_again(truth, seed) -> None:
+    half = truth.w.copy()
+    half[0] /= 2
+    start = AttentionLayer(
+        np.concatenate([truth.theta, 1.001 * truth.theta[:1]]),
+        np.concatenate([half, half[:1]]),
+        np.concatenate([truth.query_bias, truth.query_bias[:1]]),
+        truth.output_bias,
+    )
+    found = refined(truth, start, seed)
+    assert found.num_heads == 2
+    assert distance(found, truth).max < 1e-9
+
+
+def test_heads_that_differ_by_little_are_kept(truth, seed) -> None:
+    rng = np.random.default_rng([seed, 4])
+    theta = np.concatenate([truth.theta, truth.theta[:1] + 1e-5 * rng.standard_normal((1, DIM, DIM))])
+    close = AttentionLayer(
+        theta,
+        np.concatenate([truth.w, rng.standard_normal((1, DIM, DIM))]),
+        np.concatenate([truth.query_bias, truth.query_bias[:1]]),
+        truth.output_bias,
+    )
+    assert refined(close, close, seed).num_heads == 3
