@@ -76,7 +76,8 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     if best.refined.stop == "noise" and not best.exact and best.error < calibration.MISFIT:
         every = held(examples, split.fit[: _affordable(examples)])
         best = attempt(best.refined.layer, every, best.rank, equations_per_unknown=np.inf)
-    idle = head_visibility(best.refined.layer, select, scale) < VISIBLE * best.error
+    alone = head_visibility(best.refined.layer.astype(examples.dtype), select, scale)
+    idle = alone < VISIBLE * best.error
     needed = _needed(best.refined.layer, idle)
     if needed.num_heads < len(idle):  # a start with too many heads
         fewer = attempt(needed, fit, best.rank)
