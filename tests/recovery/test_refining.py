@@ -1,4 +1,4 @@
-"""The refine phase of a run: starts with too many heads, and heads that are really close."""
+"""The refine phase of a run: starts with too many heads or too large a rank, and heads that are really close."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def truth(seed) -> AttentionLayer:
     return AttentionLayer.random(2, DIM, seed=seed, bias=True)
 
 
-def refined(truth: AttentionLayer, start: AttentionLayer, seed: int) -> AttentionLayer:
+def refined(truth: AttentionLayer, start: AttentionLayer, seed: int, rank: int | None = None) -> State:
     x = np.random.default_rng([seed, 3]).standard_normal((NUM, TOKENS, DIM))
     problem = Problem(as_examples(x, truth(x)), Split.make(NUM, seed=seed))
-    state = State(causal=False, **start.parameters._asdict())
+    state = State(causal=False, rank=rank, **start.parameters._asdict())
     tools = Tools(Engine.parse(None), Progress.make("quiet"), seed)
-    return answer(refine_phase(problem, state, tools)[0])
+    return refine_phase(problem, state, tools)[0]
 
 
 def test_a_head_that_was_split_is_one_again(truth, seed) -> None:
@@ -37,7 +37,7 @@ def test_a_head_that_was_split_is_one_again(truth, seed) -> None:
         np.concatenate([truth.query_bias, truth.query_bias[:1]]),
         truth.output_bias,
     )
-    found = refined(truth, start, seed)
+    found = answer(refined(truth, start, seed))
     assert found.num_heads == 2
     assert distance(found, truth).max < 1e-9
 
@@ -51,4 +51,12 @@ def test_heads_that_differ_by_little_are_kept(truth, seed) -> None:
         np.concatenate([truth.query_bias, truth.query_bias[:1]]),
         truth.output_bias,
     )
-    assert refined(close, close, seed).num_heads == 3
+    assert answer(refined(close, close, seed)).num_heads == 3
+
+
+def test_a_rank_that_was_too_large_is_lowered_for_the_certificate_too(seed) -> None:
+    low = AttentionLayer.random(2, DIM, rank=2, seed=seed, bias=True)
+    noise = np.random.default_rng([seed, 5]).standard_normal(low.theta.shape)
+    state = refined(low, low.replace(theta=low.theta + 1e-2 * noise), seed, rank=4)
+    assert state.rank == 2
+    assert distance(answer(state), low).max < 1e-9

@@ -63,9 +63,9 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
         error = _rms(unit_errors(layer, select, scale))
         exact = error <= exactness_limit(rounding_floor(layer, select, scale), examples.dtype)
         tried.append(
-            {"rank": rank, "residual": refined.residual, "stop": refined.stop, "select_error": error}
+            {"rank": refined.rank, "residual": refined.residual, "stop": refined.stop, "select_error": error}
         )
-        return _Attempt(refined, rank, error, exact)
+        return _Attempt(refined, error, exact)
 
     tried: list[dict[str, Any]] = []
     best = attempt(start, fit, guess)
@@ -75,12 +75,12 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
             best = whole if whole.exact else attempt(whole.refined.layer, fit, None)
     if best.refined.stop == "noise" and not best.exact and best.error < calibration.MISFIT:
         every = held(examples, split.fit[: _affordable(examples)])
-        best = attempt(best.refined.layer, every, best.rank, equations_per_unknown=np.inf)
+        best = attempt(best.refined.layer, every, best.refined.rank, equations_per_unknown=np.inf)
     alone = head_visibility(best.refined.layer.astype(examples.dtype), select, scale)
     idle = alone < VISIBLE * best.error
     needed = _needed(best.refined.layer, idle)
     if needed.num_heads < len(idle):  # a start with too many heads
-        fewer = attempt(needed, fit, best.rank)
+        fewer = attempt(needed, fit, best.refined.rank)
         best = fewer if fewer.exact or fewer.error <= best.error else best
     refined = best.refined
     info = {
@@ -92,12 +92,11 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
         "steps": refined.steps,
     }
     found = refined.layer.astype(examples.dtype).parameters._asdict()
-    return dataclasses.replace(state, rank=best.rank, **found), info  # type: ignore[type-var]
+    return dataclasses.replace(state, rank=refined.rank, **found), info  # type: ignore[type-var]
 
 
 class _Attempt(NamedTuple):
     refined: Refined
-    rank: int | None
     error: float  # on select examples
     exact: bool  # to the rounding of the data's dtype
 

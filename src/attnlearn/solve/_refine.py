@@ -71,6 +71,8 @@ DEFAULTS = RefineConfig()
 class Refined:
     """What `refine` returns: the layer, its relative residual, one dict per outer step, and why it stopped.
 
+    `rank` is what every Theta_i was kept at in the end, None when they were free.
+
     `residual` is ‖F - y‖ over the spread of y about its mean, on examples that were not used when some were
     left, otherwise on those used. `examples` is the number used last.
     """
@@ -79,6 +81,7 @@ class Refined:
     residual: float
     stop: str
     examples: int
+    rank: int | None
     steps: list[dict[str, Any]] = field(repr=False)
 
 
@@ -94,8 +97,8 @@ def refine(
 ) -> Refined:
     """Least squares on all parameters from `start`, to rounding or to the noise floor.
 
-    `rank` is the largest that a Theta_i may have; when all turn out to have less, less is used. The W and b of `start` do not matter. `on_step` sees the evidence of
-    every outer step as it happens.
+    `rank` is the largest that a Theta_i may have; when all turn out to have less, less is used. The W and b of
+    `start` do not matter. `on_step` sees the evidence of every outer step as it happens.
 
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
     >>> x = np.random.default_rng(0).standard_normal((40, 5, 4))
@@ -117,7 +120,7 @@ def refine(
         scores = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), scores)
     found = white.leave(Parameters(scores.theta(), w, scores.c, b))
     layer = AttentionLayer(*(array.astype(dtype) for array in found), causal=start.causal)
-    return Refined(layer, residual, stop, used, run.steps)
+    return Refined(layer, residual, stop, used, scores.rank, run.steps)
 
 
 class _Run:

@@ -34,6 +34,11 @@ class Scores(NamedTuple):
         root = np.sqrt(s[:, None, :rank])
         return cls(u[:, :, :rank] * root, np.swapaxes(vt[:, :rank], 1, 2) * root, query_bias)
 
+    @property
+    def rank(self) -> int | None:
+        """Columns of the factors; None when Theta is whole."""
+        return None if self.b is None else self.b.shape[-1]
+
     def theta(self) -> Any:
         """The matrices Theta_i (m, d, d)."""
         return self.a if self.b is None else self.a @ np.swapaxes(self.b, 1, 2)
@@ -51,7 +56,7 @@ class Scores(NamedTuple):
         theta = np.asarray(self.theta(), np.float64)
         values = np.linalg.svd(theta, compute_uv=False)
         rank = int(np.max(np.sum(values > calibration.RANK_OPEN * residual * values[:, :1], axis=1)))
-        given = theta.shape[-1] // 2 if self.b is None else self.b.shape[-1] - 1
+        given = theta.shape[-1] // 2 if self.rank is None else self.rank - 1
         if not 1 <= rank <= given:
             return None
         clear = np.all(values[:, rank] <= values.max(axis=0)[rank - 1] / calibration.RANK_CLEAR)

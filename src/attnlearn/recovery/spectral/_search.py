@@ -25,6 +25,7 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._conclude import held, unknowns
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._unmix import from_white
 from attnlearn.solve._certify import example_scale, unit_errors
 from attnlearn.solve._refine import RefineConfig, refine
 
@@ -94,21 +95,14 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
 
 def starts(problem: Problem, state: State, equations: int, tools: Tools) -> Iterator[AttentionLayer]:
     """Layers of small random scores on the tokens' support, a few for every count that the equations can tell."""
-    d, out = problem.examples.dim, problem.examples.out_dim
-    r = state.inverse.shape[0]
+    r, out = state.inverse.shape[0], problem.examples.out_dim
     most = range(1, calibration.SEARCH_HEADS + 1)
     for heads in most if problem.num_heads is None else (problem.num_heads,):
         rng = tools.rng(f"search {heads}")
         for _ in range(calibration.SEARCH_STARTS):
             white = rng.standard_normal((heads, r, r)) * calibration.SEARCH_SCORES / r
-            theta = np.einsum("rd,mrs,se->mde", state.inverse, white, state.inverse)
-            layer = AttentionLayer(
-                theta,
-                np.zeros((heads, d, out)),
-                -np.einsum("mde,d->me", theta, state.mean),  # the mean token shall prefer no key
-                np.zeros(out),
-                causal=bool(state.causal),
-            )
+            zeros = np.zeros((heads, r)), np.zeros((heads, r, out)), np.zeros(out)
+            layer = AttentionLayer(**from_white(state, white, *zeros), causal=bool(state.causal))
             if unknowns(layer, None) * calibration.SEARCH_EQUATIONS > equations:
                 return
             yield layer
