@@ -25,9 +25,9 @@ FLOOR_EXAMPLES = 256
 ROUNDING_SLACK = 30.0
 """A fit is exact when its error is within this factor of the measured rounding of one forward evaluation: the
 solver's own rounding and another implementation's order of summation both add to it."""
-EXACT = {"float64": 1e-11}
-"""float64 fits count as exact up to here: refine stops between 1e-14 and 1e-12, and two heads that merge leave
-a residual of about their distance, so distances above 1e-10 are seen."""
+EXACT = {"float64": 3e-13}
+"""float64 fits count as exact up to here: those that refine ends have errors of 1e-15 to 1e-13 on their worst
+example. A head that is missing, or two that became one, leave about their size or distance: 1e-12 is seen."""
 EXACT_MOST = 1e-3
 """Above this no error is rounding, however large the scores: a layer whose outputs float32 cannot hold is not exact."""
 APART = 100.0
@@ -100,7 +100,7 @@ RANK_CLEAR = 10.0
 value before it, counts as zero. Behind LayerNorm the antibody layer's sixteenth value drowns in the noise of the
 moment (28 was inferred); here it stands at 0.1 of the largest. If the lower rank does not lead to an exact fit the
 higher one is taken up again."""
-FLOOR = 64.0
+FLOOR = 16.0
 """At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
 FLOOR_STALL = 1e4
 """A residual below so many epsilons that no longer halves is rounding too (badly conditioned tokens)."""

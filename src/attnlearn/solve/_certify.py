@@ -6,7 +6,8 @@ C1  On at least a fraction 1 - q of the inputs the relative function error is at
 C2  The number of heads, at the resolution of the fit: the fit is exact to rounding, some query sees three keys
     (with two, a head equals its negative plus a constant one), the heads are apart and each is visible.
 C3  The parameter error per head: ‖delta‖ <= ‖F_hat - F‖/sigma_min(J), J the Jacobian in parameters scaled by
-    each block's norm. Full rank is local uniqueness; that the neighbourhood is the right one rests on C1 and C2.
+    each block's norm. Full rank is local uniqueness; that the neighbourhood is the right one rests on C2, without
+    which C3 is not established: two close heads fit like one, and the one is in no place where either was.
 
 What cannot be established is reported as such; a claim whose checks were not run is not established.
 Cost: one pass over the certify examples and one smallest-singular-value computation.
@@ -14,6 +15,7 @@ Cost: one pass over the certify examples and one smallest-singular-value computa
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 
@@ -80,7 +82,11 @@ def certify(
     c1, function_checks = _function_claim(eps, len(errors), target, delta / attempts)
     c3, parameter_checks, bound = _parameter_claim(layer, eps, floor, scale, fitted, support, rank)
     c2, count_checks = _count_claim(layer, eps, floor, bound, held, scale, support)
-    return Certificate((c1, c2, c3), (*function_checks, *count_checks, *parameter_checks))
+    counted = Check.compare(
+        "C3.count", int(c2.established), 1, unit="claims", text="C2, on which this rests", at_most=False
+    )
+    c3 = dataclasses.replace(c3, established=c3.established and c2.established)
+    return Certificate((c1, c2, c3), (*function_checks, *count_checks, *parameter_checks, counted))
 
 
 def unit_errors(layer: AttentionLayer, held: Held, scale: float) -> np.ndarray:

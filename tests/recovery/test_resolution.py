@@ -1,0 +1,45 @@
+"""What lies near the edge of what outputs can show: a head almost equal to another, a head almost silent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, recover
+from tests.problems import broken_claims
+
+DIM, TOKENS, NUM = 6, 4, 3000
+
+
+def with_close_head(base: AttentionLayer, size: float, rng: np.random.Generator) -> AttentionLayer:
+    away = size * rng.standard_normal((1, DIM, DIM))
+    return AttentionLayer(
+        np.concatenate([base.theta, base.theta[:1] + away]),
+        np.concatenate([base.w, rng.standard_normal((1, DIM, DIM))]),
+        np.concatenate([base.query_bias, base.query_bias[:1]]),
+        base.output_bias,
+    )
+
+
+def with_faint_head(base: AttentionLayer, size: float, rng: np.random.Generator) -> AttentionLayer:
+    return base.replace(w=np.concatenate([size * base.w[:1], base.w[1:]]))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-7, 1e-12])
+@pytest.mark.parametrize("degenerate", [with_close_head, with_faint_head])
+def test_no_claim_is_broken_by_a_head_that_can_hardly_be_seen(degenerate, size, seed) -> None:
+    rng = np.random.default_rng([seed, 8])
+    truth = degenerate(AttentionLayer.random(2, DIM, scale=2.5, seed=seed), size, rng)
+    x, fresh = rng.standard_normal((NUM, TOKENS, DIM)), rng.standard_normal((20_000, TOKENS, DIM))
+    solution = recover(x, truth(x), raise_on_failure=False)
+    assert solution.layer is not None
+    assert broken_claims(solution.certificate, solution.layer, truth, (fresh, truth(fresh))) == []
+
+
+def test_a_tail_of_small_singular_values_belongs_to_the_head(seed) -> None:
+    rng = np.random.default_rng([seed, 9])
+    low = AttentionLayer.random(2, DIM, rank=2, scale=2.5, seed=seed)
+    truth = low.replace(theta=low.theta + 1e-9 * rng.standard_normal(low.theta.shape))
+    x = rng.standard_normal((NUM, TOKENS, DIM))
+    solution = recover(x, truth(x))
+    assert np.abs(solution.layer.canonical().theta - truth.canonical().theta).max() < 1e-12
