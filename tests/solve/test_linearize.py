@@ -13,6 +13,8 @@ from attnlearn.solve import _linearize
 from attnlearn.solve._chunks import Chunks, stack_chunks
 from attnlearn.solve._linearize import (
     forward_derivative,
+    gradient,
+    linear_response,
     linearize,
     local_arrays,
     normal_product,
@@ -21,7 +23,7 @@ from attnlearn.solve._linearize import (
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import eliminate
 from attnlearn.solve._scores import Scores, mixed, patterns
-from attnlearn.solve._step import inner_product, projected_product
+from attnlearn.solve._step import gauss_newton_step, inner_product, projected_product
 
 CASES = [(None, False, False), (2, False, False), (None, True, True), (2, True, True)]
 
@@ -91,8 +93,9 @@ def test_projected_product_is_the_schur_complement(rng, rank, causal, padded):
         _, u = jax.jvp(run, (scores,), (tangent,))
         follow = np.linalg.lstsq(p, u, rcond=None)[0]
         expected = jax.vjp(run, scores)[1](u - p @ follow)[0]
-        product, found = jax.jit(normal_product, static_argnums=2)(at, tangent.astype(jnp.float32), causal)
-        np.testing.assert_allclose(found, follow, atol=1e-3)
+        tangent = tangent.astype(np.float32)
+        product = jax.jit(normal_product, static_argnums=2)(at, tangent, causal)
+        np.testing.assert_allclose(linear_response(at, tangent, causal)[0], follow, atol=1e-3)
         for one, two in zip(jax.tree.leaves(product), jax.tree.leaves(expected)):
             np.testing.assert_allclose(one, two, atol=1e-4 * np.abs(two).max())
 
@@ -128,7 +131,7 @@ def eigenvalues(at, causal, by):
     def matvec(v):
         parts = jnp.split(v, sizes[:-1])
         t = jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves)])
-        product = projected_product(at, by, t, causal)[0] if by else normal_product(at, t, causal)[0]
+        product = projected_product(at, by, t, causal) if by else normal_product(at, t, causal)
         return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(product)])
 
     matrix = jax.jit(lambda basis: jax.lax.map(matvec, basis))(jnp.eye(int(sizes[-1]), dtype=jnp.float32))
@@ -152,3 +155,16 @@ def test_preconditioning_evens_out_weak_heads(rng):
     assert bare[-1] / bare[0] > 1e4
     assert even[-1] / even[0] < 100
     assert 0.3 < np.median(even) < 1.5  # curvature about 1, less the share that W and b take
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_the_promised_decrease_is_that_of_the_linear_model(rng, rank):
+    with precision(np.float64):
+        at, _ = linearization(rng, rank, False, False)
+        by = precondition(at, False)
+        rest = rng.standard_normal((*at.x.shape[:1], at.x.shape[1] * at.x.shape[2], at.linear.shape[1]))
+        rest = (rest / np.linalg.norm(rest)).astype(np.float32)
+        step = gauss_newton_step(at, by, rest, np.float32(0.1), np.float32(1e-2), 50, False)
+        slope, product = gradient(at, rest, False), normal_product(at, step.scores, False)
+        expected = -inner_product(slope, step.scores) - 0.5 * inner_product(step.scores, product)
+        np.testing.assert_allclose(step.predicted, expected, rtol=1e-3)

@@ -77,8 +77,10 @@ ROWS_PER_FEATURE = 2.0
 """Never fewer output rows than this many times the m d + 1 columns that are eliminated."""
 GROWTH = 8
 """Factor by which the examples grow when those in use are fitted and the rest is not, or when there is noise."""
-LEAST_ROWS = 2048
-"""Never fewer rows than this, if there are: so few cost nothing beside compiling for their shape."""
+LEAST_ROWS = 4096
+"""Never fewer rows than this, if there are, to refine or to certify: so few cost nothing beside compiling for their
+shape, which small layers then do once for both. Few examples leave directions weak by chance (d = 6 on a skewed
+support, 24 sequences: smallest eigenvalue 2e-4; 512: 6e-3)."""
 CHUNK_ROWS = 1024
 """Query rows handled at once: the products reach full speed, the working arrays stay at a few MB."""
 CACHE_BYTES = 2**30
@@ -139,10 +141,5 @@ LANCZOS_SMALL = 4_096
 the largest, whose guarantee takes a thousand steps."""
 LANCZOS_SHARE = 0.25
 """Steps end when the guaranteed value is at least a quarter of the estimate: bounds are then within a factor 2."""
-JACOBIAN_EXAMPLES = 1.0
-"""Examples looked at, in units of those with which refine starts: more improve the value and cost more."""
-JACOBIAN_SEQUENCES = 512
-"""And at least so many sequences: small layers cost nothing, and few examples leave directions weak by chance
-(d = 6 on a skewed support, 24 sequences: eigenvalue 2e-4; 512: 6e-3)."""
 PROBE_ACCURACY = 1e-2
 """Accuracy of the solves behind standard errors, far below their sampling error."""

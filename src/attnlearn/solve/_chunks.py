@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -29,8 +30,8 @@ class Chunks(NamedTuple):
     keep: Any
 
     def astype(self, dtype: Any) -> Chunks:
-        """The same chunks in another precision."""
-        return Chunks(*(array.astype(dtype) for array in self))
+        """The same chunks in another precision, as JAX arrays."""
+        return Chunks(*(jnp.asarray(np.asarray(array).astype(dtype)) for array in self))
 
 
 def stack_chunks(x: Tokens, y: Outputs, mask: Mask | None) -> Chunks:

@@ -35,7 +35,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Chunks, Whitening, stack_chunks, whitening
+from attnlearn.solve._chunks import Whitening, stack_chunks, whitening
 from attnlearn.solve._linearize import (
     Linearization,
     forward_derivative,
@@ -145,18 +145,13 @@ def prepare(
     width, out = scores.c.size + 1, layer.out_dim
     per_sequence = x.shape[1] if keep is None else keep.sum() / len(keep)
     rows = calibration.EQUATIONS_PER_UNKNOWN * (scores.unknowns() + width * out) / out
-    wanted = int(np.ceil(calibration.JACOBIAN_EXAMPLES * rows / per_sequence))
-    used = min(len(x), max(wanted, calibration.JACOBIAN_SEQUENCES))
+    used = min(len(x), int(np.ceil(max(rows, calibration.LEAST_ROWS) / per_sequence)))
     keep = None if keep is None else keep[:used]
-    double = Chunks(
-        *map(jnp.asarray, stack_chunks(white.tokens(x[:used].astype(np.float64)), y[:used], keep))
-    )
-    matrix, _ = gram(
-        scores.astype(jnp.float64), double._replace(y=double.y.astype(jnp.float64)), layer.causal
-    )
+    double = stack_chunks(white.tokens(x[:used].astype(np.float64)), y[:used], keep).astype(np.float64)
+    matrix, _ = gram(scores.astype(np.float64), double, layer.causal)
     factor = inverse_factor(np.asarray(matrix), calibration.RIDGE_DOUBLE)
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
-    single = double.astype(jnp.float32)
+    single = double.astype(np.float32)
     at = linearize(scores, linear, factor, single.x, single.keep, layer.causal)
     by = precondition(at, layer.causal, joint=joint)
     gauge = None if scores.b is None else _gauge_basis(scores, by)
@@ -164,10 +159,10 @@ def prepare(
     return Point(at, by, white, gauge, factor, rows, used)
 
 
-def _gauge_basis(scores: Scores, by: Preconditioner) -> jax.Array:
+def _gauge_basis(scores: Scores, by: Preconditioner) -> np.ndarray:
     """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""
     root = np.linalg.inv(np.asarray(by.a_left, np.float64))
-    return jnp.asarray(np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0], jnp.float32)
+    return np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0].astype(np.float32)
 
 
 class Joint(NamedTuple):
@@ -228,11 +223,12 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
     """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part."""
     like = Joint(point.at.scores, point.at.linear)
     rng = np.random.default_rng([seed, 0x1A2C])
-    first = _free(point, jax.tree.map(lambda z: jnp.asarray(rng.standard_normal(z.shape), jnp.float32), like))
-    first = jax.tree.map(lambda z: z / tree_norm(first), first)
+    first = _free(point, jax.tree.map(lambda z: rng.standard_normal(z.shape).astype(np.float32), like))
+    norm = np.linalg.norm([np.linalg.norm(leaf) for leaf in jax.tree.leaves(first)])
+    first = jax.tree.map(lambda z: z / np.float32(norm), first)
     dimension = sum(leaf.size for leaf in jax.tree.leaves(like))
     traced = point._replace(white=None, factor=None, rows=0, examples=0)
-    state = (jax.tree.map(jnp.zeros_like, first), first, jnp.float32(0))
+    state = (jax.tree.map(np.zeros_like, first), first, np.float32(0))
     diagonal, beside = np.zeros(0), np.zeros(0)
     most = max(
         calibration.LANCZOS_MOST, min(calibration.LANCZOS_WORK // dimension, calibration.LANCZOS_SMALL)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnlearn._forward import mixed_rows
 from attnlearn.solve._calibration import CACHE_BYTES
@@ -75,8 +76,8 @@ def _cached(scores: Scores, linear: Any, x: Any, keep: Any, causal: bool) -> Loc
 
 def linearize(scores: Scores, linear: Any, factor: Any, x: Any, keep: Any, causal: bool) -> Linearization:
     """Prepare derivatives in float32; the local arrays are kept if they fit into `CACHE_BYTES`."""
-    single = jnp.float32
-    scores, linear, factor = scores.astype(single), jnp.asarray(linear, single), jnp.asarray(factor, single)
+    single = np.float32
+    scores, linear, factor = scores.astype(single), np.asarray(linear, single), np.asarray(factor, single)
     m, d = scores.c.shape
     per_row = m * (x.shape[2] + d + 2 * linear.shape[1] + 2 * scores.a.shape[2])
     fits = 4 * keep.size * per_row <= CACHE_BYTES
@@ -120,23 +121,28 @@ def reverse_derivative(u: jax.Array, at: Local) -> Scores:
     return Scores(project_back(at.x, a), project_back(at.x, b), c)
 
 
-def normal_product(at: Linearization, tangent: Scores, causal: bool) -> tuple[Scores, jax.Array]:
-    """J^T (I - P P^+) J applied to a direction, and P^+ J of it: the change of -[W; b] that goes with it."""
+def linear_response(at: Linearization, tangent: Scores, causal: bool) -> tuple[jax.Array, jax.Array]:
+    """P^+ J of a direction of the scores, the change of -[W; b] that goes with it, and J of it by chunk."""
 
-    def first(total, local, _keep, _extra):
+    def add(total, local, _keep, _extra):
         u = forward_derivative(tangent, local)
         return total + u.reshape(len(local.p), -1).T @ local.p, u
 
-    moment, u = over_chunks(at, causal, first, jnp.zeros_like(at.linear.T), None)
+    moment, u = over_chunks(at, causal, add, jnp.zeros_like(at.linear.T), None)
     # Two triangular products instead of one with the inverse: the error grows with cond(P), not its square.
-    follow = at.factor.T @ (at.factor @ moment.T)
+    return at.factor.T @ (at.factor @ moment.T), u
 
-    def second(total, local, _keep, u):
+
+def normal_product(at: Linearization, tangent: Scores, causal: bool) -> Scores:
+    """J^T (I - P P^+) J applied to a direction of the scores."""
+    follow, u = linear_response(at, tangent, causal)
+
+    def add(total, local, _keep, u):
         rest = u - (local.p @ follow).reshape(u.shape)
         return jax.tree.map(jnp.add, total, reverse_derivative(rest, local)), None
 
     start = jax.tree.map(jnp.zeros_like, at.scores)
-    return over_chunks(at, causal, second, start, u)[0], follow
+    return over_chunks(at, causal, add, start, u)[0]
 
 
 def gradient(at: Linearization, rest: jax.Array, causal: bool) -> Scores:

@@ -109,4 +109,4 @@ def precondition(at: Linearization, causal: bool, joint: bool = True) -> Precond
 
 
 def _single(found: Preconditioner) -> Preconditioner:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), found)
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), found)

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from attnlearn._errors import require
@@ -171,7 +170,7 @@ class _Run:
         mask = None if self.mask is None else self.mask[chosen]
         y = self.y[chosen]
         scale = max(total_squares(y, mask), np.finfo(np.float64).tiny)
-        return Chunks(*map(jnp.asarray, stack_chunks(self.x[chosen], y, mask))), scale
+        return stack_chunks(self.x[chosen], y, mask).astype(self.x.dtype), scale
 
     def fresh_residual(self, scores: Scores, fit: Fit, chosen: np.ndarray) -> float:
         chunks, scale = self.examples(chosen)
@@ -182,10 +181,10 @@ class _Run:
     def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> tuple[Scores, Fit, str]:
         """Levenberg-Marquardt on one set of examples; returns the scores, W and b, and the reason to stop."""
         dtype = chunks.x.dtype
-        single = chunks.astype(jnp.float32)
+        single = chunks.astype(np.float32)
         scores, damping, by, shrink, promised = scores.astype(dtype), self.config.damping, None, 0.0, 1.0
         phase, higher = single, None
-        fit = eliminate(scores.astype(jnp.float32), single, self.causal)
+        fit = eliminate(scores.astype(np.float32), single, self.causal)
         while True:
             residual = float(np.sqrt(fit.cost / scale))
             lower = (
@@ -218,7 +217,7 @@ class _Run:
 
     def verdict(self, residual: float, shrink: float, promised: float, dtype: Any, final: bool) -> str | None:
         """The reason to stop, or None."""
-        eps = float(jnp.finfo(dtype).eps)
+        eps = float(np.finfo(dtype).eps)
         if residual <= calibration.FLOOR * eps:
             return "floor"
         if residual <= self.config.tolerance:
@@ -234,7 +233,7 @@ class _Run:
     def damped_step(self, scores, fit, at, by, phase, damping, residual, scale):
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
-        rest = (fit.rest / norm).astype(jnp.float32)
+        rest = (np.asarray(fit.rest) / norm).astype(np.float32)
         accuracy = min(calibration.FORCING_MOST, max(residual, calibration.FORCING_LEAST))
         raise_by = 4.0
         while damping <= calibration.DAMPING_LIMIT:
@@ -256,10 +255,10 @@ class _Run:
         return None
 
     def attempt(self, scores: Scores, fit: Fit, step: Step, norm: float, phase: Chunks) -> tuple[Scores, Fit]:
-        moved = jax.tree.map(lambda leaf, by: leaf + norm * by.astype(leaf.dtype), scores, step.scores)
-        if phase.x.dtype == jnp.float32:
-            return moved, eliminate(moved.astype(jnp.float32), phase, self.causal)
-        near = fit._replace(linear=fit.linear + norm * step.linear.astype(fit.linear.dtype))
+        moved = jax.tree.map(lambda leaf, by: leaf + norm * np.asarray(by, leaf.dtype), scores, step.scores)
+        if phase.x.dtype == np.float32:
+            return moved, eliminate(moved.astype(np.float32), phase, self.causal)
+        near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
         return moved, eliminate(moved, phase, self.causal, near=near)
 
     def note(self, step, new, phase, damping, ratio, accepted, scale, began):

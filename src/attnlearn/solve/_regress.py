@@ -101,7 +101,7 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
 class Fit(NamedTuple):
     """W and b eliminated: `linear` = [W; b], `rest` the residuals by chunk, `cost` their squares, `factor` L^-1."""
 
-    linear: jax.Array
+    linear: np.ndarray
     rest: jax.Array
     cost: float
     factor: np.ndarray
@@ -113,7 +113,7 @@ def eliminate(scores: Scores, chunks: Chunks, causal: bool, near: Fit | None = N
     if near is None:
         matrix, moment = (np.asarray(array, np.float64) for array in gram(scores, chunks, causal))
         factor = inverse_factor(matrix, RIDGE_SINGLE if dtype == np.float32 else RIDGE_DOUBLE)
-        linear = jnp.asarray(factor.T @ (factor @ moment), dtype)
+        linear = (factor.T @ (factor @ moment)).astype(dtype)
     else:
         factor, linear = near.factor, near.linear.astype(dtype)
     previous, tolerance = np.inf, CORRECTED[dtype.name]
@@ -125,8 +125,8 @@ def eliminate(scores: Scores, chunks: Chunks, causal: bool, near: Fit | None = N
         if not left > tolerance * size or left > CONTRACTION * previous:
             break
         previous = left
-        linear = linear - jnp.asarray(factor.T @ removable, dtype)
-    rounding = FLOOR_STALL * float(jnp.finfo(dtype).eps) * float(jnp.linalg.norm(chunks.y))
+        linear = linear - (factor.T @ removable).astype(dtype)
+    rounding = FLOOR_STALL * float(jnp.finfo(dtype).eps) * float(np.linalg.norm(np.asarray(chunks.y)))
     if near is not None and left > max(1e-2 * size, rounding):
         return eliminate(scores, chunks, causal)
     return Fit(linear, rest, float(cost), factor)

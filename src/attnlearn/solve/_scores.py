@@ -44,8 +44,8 @@ class Scores(NamedTuple):
         return self.a if self.b is None else self.a @ np.swapaxes(self.b, 1, 2)
 
     def astype(self, dtype: Any) -> Scores:
-        """The same parameters in another precision, as JAX arrays."""
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
+        """The same parameters in another precision, as NumPy arrays: arithmetic on them compiles nothing."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf, dtype), self)
 
     def lowered(self, residual: float) -> Scores | None:
         """The same scores at the rank that they turn out to have, or None when they use the rank they were given.

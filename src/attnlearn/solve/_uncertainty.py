@@ -25,10 +25,10 @@ from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._jacobian import Point, original, prepare
-from attnlearn.solve._linearize import gradient, over_chunks
+from attnlearn.solve._linearize import gradient, linear_response, over_chunks
 from attnlearn.solve._regress import single_blas
 from attnlearn.solve._scores import Scores
-from attnlearn.solve._step import projected_product, solve_normal
+from attnlearn.solve._step import solve_normal
 
 
 @dataclass(frozen=True)
@@ -103,5 +103,5 @@ def _response(point: Point, key: jax.Array, causal: bool) -> tuple[Scores, Any]:
     slope = by.transpose(gradient(at, rest, causal))
     accuracy = jnp.float32(calibration.PROBE_ACCURACY)
     t, _ = solve_normal(at, by, slope, jnp.float32(0), accuracy, calibration.LANCZOS_MOST, causal)
-    _, follow = projected_product(at, by, t, causal)
-    return by.apply(t), direct - follow
+    tangent = by.apply(t)
+    return tangent, direct - linear_response(at, tangent, causal)[0]
