@@ -134,6 +134,7 @@ class Bars(Display):
     """
 
     labels: tuple[str, ...] = ()
+    """Names of the bars; 1, 2, ... when there are none."""
     values: tuple[float | None, ...] = ()
     x_label: str = ""
     y_label: str = ""
@@ -141,6 +142,10 @@ class Bars(Display):
     floor_label: str = "noise floor"
     chosen: int | None = None
     log: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            object.__setattr__(self, "labels", tuple(str(i + 1) for i in range(len(self.values))))
 
     def svg(self) -> str:
         """The picture."""

@@ -76,11 +76,6 @@ def _curve(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
     curve = stats.get("curve")
     if not curve:
         return None
-    rows = (
-        curve if isinstance(curve, list) else [{"heads": key, "error": value} for key, value in curve.items()]
-    )
-    pairs = sorted((int(row["heads"] if "heads" in row else row["num_heads"]), row["error"]) for row in rows)
-    numeric = [(heads, error) for heads, error in pairs if drawable(error, True)]
     return Section(
         "Error for every smaller number of heads",
         "What each further head removed costs.",
@@ -88,7 +83,7 @@ def _curve(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
             Lines(
                 "Error against heads kept",
                 "Relative error of the outputs after refitting.",
-                series=(Series("error", [p[0] for p in numeric], [p[1] for p in numeric]),),
+                series=(Series("error", [row["heads"] for row in curve], [row["error"] for row in curve]),),
                 x_label="heads kept",
                 y_label="relative error",
                 log_y=True,

@@ -45,7 +45,6 @@ def _moment(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     return Bars(
         "Heads above the noise",
         f"Singular values of the moment; {chosen} stand above the noise floor, and each stands for a head.",
-        labels=tuple(str(i + 1) for i in range(len(values))),
         values=tuple(values),
         x_label="singular value",
         y_label="size",
@@ -137,7 +136,6 @@ def _span(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     return Bars(
         "Dimension of the hull",
         f"Directions in which the heads differ: {heads - 1 if heads else '?'}, so {heads} heads.",
-        labels=tuple(str(i + 1) for i in range(len(values))),
         values=tuple(values),
         x_label="direction",
         y_label="singular value",
@@ -151,7 +149,6 @@ def _search(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     return Bars(
         "Candidates",
         "Error on the select examples of the best tuples of hull points.",
-        labels=tuple(str(i + 1) for i in range(len(errors))),
         values=tuple(errors),
         x_label="candidate",
         y_label="select error",
@@ -180,7 +177,6 @@ def _separate(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     return Bars(
         "Heads seen in the Jacobians",
         f"Singular values of the stacked Jacobians; {chosen} of them belong to heads.",
-        labels=tuple(str(i + 1) for i in range(len(values))),
         values=tuple(values),
         x_label="singular value",
         y_label="size",
