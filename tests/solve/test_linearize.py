@@ -86,7 +86,7 @@ def test_projected_product_is_the_schur_complement(rng, rank, causal, padded):
     with precision(np.float64):
         at, chunks = linearization(rng, rank, causal, padded)
         scores = at.scores.astype(jnp.float64)
-        x, keep = chunks.x[0], chunks.keep[0]
+        x, keep = (array.reshape(-1, *array.shape[2:]) for array in (chunks.x, chunks.keep))
         alpha, _, _ = patterns(scores, x, keep, causal)
         p, tangent = mixed(alpha, x, keep), direction(rng, scores)
         run = lambda s: outputs(s, at.linear.astype(jnp.float64), x, keep, causal)  # noqa: E731

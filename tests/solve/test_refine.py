@@ -55,6 +55,14 @@ def test_recovers_to_rounding_from_twenty_per_cent(rng, seed, name):
     assert found.layer.causal == layer.causal
 
 
+def test_examples_that_fit_into_one_chunk(rng, seed):
+    truth = AttentionLayer.random(6, 16, scale=2.0, seed=seed)
+    x = rng.standard_normal((300, 3, 16))
+    refined = refine(truth.replace(theta=1.001 * truth.theta), x, truth(x))
+    assert refined.stop == "floor"
+    assert distance(refined.layer, truth).max < 1e-11
+
+
 def test_padding_is_ignored_and_outputs_may_have_another_dimension(rng, seed):
     # Three tokens at least: with two, heads and their mirror images are the same function.
     square = AttentionLayer.random(2, 6, bias=True, seed=seed)

@@ -37,13 +37,15 @@ class Chunks(NamedTuple):
 def stack_chunks(x: Tokens, y: Outputs, mask: Mask | None) -> Chunks:
     """Cut examples into equal chunks; the last one is filled with sequences of padding."""
     n, k, _ = x.shape
-    size = -(-n // -(-n // max(1, CHUNK_ROWS // k)))  # equal chunks, as few as the limit allows
+    # As few as the limit allows, but two: XLA's CPU backend returns garbage from conjugate gradients over a scan of one.
+    number = max(2, -(-n // max(1, CHUNK_ROWS // k)))
+    size = -(-n // number)
     keep = np.ones((n, k), x.dtype) if mask is None else mask.astype(x.dtype)
     if mask is not None:
         x, y = x * keep[..., None], y * keep[..., None]
 
     def stack(array: np.ndarray) -> np.ndarray:
-        missing = -n % size
+        missing = number * size - n
         if missing:
             array = np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
         return array.reshape(-1, size, *array.shape[1:])
