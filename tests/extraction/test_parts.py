@@ -11,6 +11,7 @@ from attnlearn.extraction._complete import complete, gap_rank
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
 from attnlearn.extraction._match import Swept, logit_scale, match
 from attnlearn.extraction._measure import measure
+from attnlearn.extraction._polish import candidate_ranks
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
 from attnlearn.extraction._settle import forward, settle
@@ -142,7 +143,7 @@ def test_closed_form_before_any_fit(seed, dim, heads, rank, causal):
     assert np.abs(state.theta - layer.theta[order]).max() < 1e-6
     assert np.abs(state.query_bias - layer.query_bias[order]).max() < 1e-6
     if rank is not None and rank < dim // 2:
-        assert state.rank == rank
+        assert state.ranks == [rank] * heads
         assert info["references"] < dim
 
 
@@ -180,3 +181,10 @@ def test_settle_reaches_rounding(seed, rng, causal):
     found, steps = settle(start, xs, [truth(x) for x in xs])
     assert np.abs(found.theta - truth.theta).max() < 1e-12
     assert 1 <= steps < 20
+
+
+def test_one_misread_rank_does_not_change_that_of_all():
+    assert candidate_ranks([8, 9, 8, 8], small=False) == [8, 9, None]
+    assert candidate_ranks([3, 3], small=False) == [3, None]
+    assert candidate_ranks([1, 3, 1], small=True) == [3]
+    assert candidate_ranks(None, small=False) == [None]

@@ -120,6 +120,10 @@ NOISY = 1e-5
 """Noise over the largest answer above which it pays to average: float32 leaves 1e-7, bfloat16 4e-3."""
 FIT_RANDOM_LEAST = 32
 """A few random sequences even where there are equations enough."""
+EVERY_EQUATION = 1e9
+"""Equations per unknown of refine: a random part of the few and designed queries would leave directions unseen."""
+CLEARLY_BETTER = 0.5
+"""Another rank must halve the error: more unknowns always fit noise a little better."""
 POLISHED = 5.0
 """The fit explains the answers when its residual is within this factor of the noise."""
 CERTIFY_SEQUENCES = 2000

@@ -66,11 +66,11 @@ class ScoreTable:
 
 @dataclass(frozen=True)
 class Completed:
-    """Theta_i and c_i, the rank of the Theta_i (None: full) and the evidence for them."""
+    """Theta_i and c_i, the ranks of the Theta_i (None: full) and the evidence for them."""
 
     theta: Float[np.ndarray, "m d d"]
     query_bias: Float[np.ndarray, "m d"]
-    rank: int | None
+    ranks: list[int] | None
     explained: bool
     evidence: dict[str, Any]
 
@@ -86,7 +86,7 @@ def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
             break
         if attempt + 1 < calibration.COMPLETE_ATTEMPTS:
             inquiry.state = replace(inquiry.state, scale=0.5 * inquiry.state.scale)
-    changes = {"theta": found.theta, "query_bias": found.query_bias, "rank": found.rank}
+    changes = {"theta": found.theta, "query_bias": found.query_bias, "ranks": found.ranks}
     return inquiry.kept(**changes), {**found.evidence, "attempts": history, **counts(problem.oracle)}
 
 
@@ -113,6 +113,7 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
         misses.append(unexplained(replace(state, theta=theta, query_bias=query_bias), *check))
         if misses[-1] <= allowed:
             break
+    ranks = None if ranks is None else theta_ranks(theta, ranks)
     evidence = {
         "references": len(references),
         "ranks": ranks,
@@ -120,8 +121,7 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
         "unexplained": misses,
         "tokens_per_query": shape[1],
     }
-    rank = None if ranks is None else theta_rank(theta, ranks)
-    return Completed(theta, query_bias, rank, misses[-1] <= allowed, evidence)
+    return Completed(theta, query_bias, ranks, misses[-1] <= allowed, evidence)
 
 
 def flat_rms(state: State, x: Tokens, y: Outputs) -> float:
@@ -190,13 +190,14 @@ def row_ranks(known: Float[np.ndarray, "m a d"]) -> tuple[list[int] | None, list
     return (None if any(rank is None for rank in ranks) else ranks), [gap for _, gap in found]
 
 
-def theta_rank(theta: Float[np.ndarray, "m d d"], ranks: list[int]) -> int:
-    """Largest rank of the Theta_i: that of the rows, or one less where a query bias outside adds one."""
+def theta_ranks(theta: Float[np.ndarray, "m d d"], ranks: list[int]) -> list[int]:
+    """Ranks of the Theta_i: those of the rows, or one less where a query bias outside adds one."""
     singular = np.linalg.svd(theta, compute_uv=False)
-    for head, rank in enumerate(ranks):
-        if rank >= 2 and singular[head, rank - 1] * calibration.RANK_GAP < singular[head, rank - 2]:
-            ranks[head] = rank - 1
-    return max(1, *ranks)
+    beside = [
+        rank >= 2 and values[rank - 1] * calibration.RANK_GAP < values[rank - 2]
+        for rank, values in zip(ranks, singular)
+    ]
+    return [rank - extra for rank, extra in zip(ranks, beside)]
 
 
 def gap_rank(singular: Float[np.ndarray, "s"]) -> tuple[int | None, float]:

@@ -2,14 +2,15 @@
 
 The closed form carries the noise of a long chain of solves; the shared `refine` fits all answers at once and ends
 at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added until there are
-a few equations per unknown: designed ones do not look everywhere and condition the fit badly. If low rank does not
-explain the answers, the rank is given up.
+a few equations per unknown: designed ones do not look everywhere and condition the fit badly. If one low rank does
+not explain the answers the next is tried, and whole Theta_i at last.
 
 Cost: that of refine. What can fail: a start outside its basin, which the residual shows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,35 +20,41 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._settle import forward, settle, unknowns
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
-from attnlearn.solve._refine import RefineConfig, Refined, refine
+from attnlearn.solve._refine import RefineConfig, refine
 
-EVERY_EQUATION = 1e9
-"""Queries are few and designed: a random part of them would leave directions unseen."""
+
+@dataclass(frozen=True)
+class Fitted:
+    """A least-squares fit, the rank its Theta_i were kept at (None: free), its error and how it was made."""
+
+    layer: AttentionLayer
+    rank: int | None
+    error: float
+    how: dict[str, Any]
 
 
 def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """The layer that explains all answers best, near the closed-form one."""
     inquiry = Inquiry(problem, state)
-    length = min(3, problem.config.max_tokens)
-    shape = (missing_sequences(state, length), length, problem.dim)
-    inquiry.ask(state.scale * tools.rng("random").standard_normal(shape))
-    state = inquiry.kept()
     start = layer_of(state)
-    before = rms(start, state)
-    if unknowns(start) <= calibration.SETTLE_UNKNOWNS:
-        found, steps = settle(start, state.asked_x, state.asked_y)
-        how = {"method": "whole Jacobian", "steps": steps}
-    else:
-        found, how = _refined(start, state, tools)
-    if state.constant_head:
-        found = _without_scores(found, state)
+    best: Fitted | None = None
+    for rank in candidate_ranks(state.ranks, _is_small(start)):
+        _ask_random(inquiry, problem, rank, tools.rng(f"random, rank {rank}"))
+        state = inquiry.kept()
+        fitted = _fit(start, state, rank, tools)
+        if best is None or fitted.error < calibration.CLEARLY_BETTER * best.error:
+            best = fitted
+        if best.error <= calibration.POLISHED * state.noise:
+            break
+    found = _without_scores(best.layer, state) if state.constant_head else best.layer
     after = rms(found, state)
     evidence = {
-        "before": before,
+        "before": rms(start, state),
         "after": after,
         "noise": state.noise,
+        "rank": best.rank,
         "fitted_sequences": sum(len(x) for x in state.asked_x),
-        **how,
+        **best.how,
         **counts(problem.oracle),
     }
     size = float(np.sqrt(np.mean(np.concatenate([y.ravel() for y in state.asked_y]) ** 2)))
@@ -58,13 +65,32 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
             state,
         )
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
-    return inquiry.kept(residual=after, total=found.w.sum(0), **changes), evidence
+    return inquiry.kept(residual=after, rank=best.rank, total=found.w.sum(0), **changes), evidence
 
 
-def missing_sequences(state: State, length: int) -> int:
+def candidate_ranks(ranks: list[int] | None, small: bool) -> list[int | None]:
+    """Ranks at which to fit all heads, one after the other until the answers are explained.
+
+    Heads mostly share one rank, and a single one may have been misread: the middle one is first, then the largest,
+    then none. Small layers are fitted whole and only named after their largest rank.
+
+    >>> candidate_ranks([8, 8, 9], small=False)
+    [8, 9, None]
+    """
+    if ranks is None:
+        return [None]
+    middle, largest = (max(1, int(value)) for value in (np.median(ranks), max(ranks)))
+    return [largest] if small else [*dict.fromkeys((middle, largest)), None]
+
+
+def _is_small(layer: AttentionLayer) -> bool:
+    return unknowns(layer) <= calibration.SETTLE_UNKNOWNS
+
+
+def missing_sequences(state: State, rank: int | None, length: int) -> int:
     """Random sequences of this length that bring the fit to the wanted number of equations per unknown."""
     m, d, o = state.w.shape
-    scores = d * d if state.rank is None else state.rank * (2 * d - state.rank)
+    scores = d * d if rank is None else rank * (2 * d - rank)
     coarse = state.noise > calibration.NOISY * max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
     factor = calibration.FIT_EQUATIONS_NOISY if coarse else calibration.FIT_EQUATIONS
     wanted = factor * (m * (scores + d + d * o) + o)
@@ -72,29 +98,31 @@ def missing_sequences(state: State, length: int) -> int:
     return max(calibration.FIT_RANDOM_LEAST, int(np.ceil((wanted - present) / (length * o))))
 
 
-def _refined(start: AttentionLayer, state: State, tools: Tools) -> tuple[AttentionLayer, dict[str, Any]]:
-    """The shared refine, at the rank that was found; without it if that does not explain the answers."""
+def _ask_random(inquiry: Inquiry, problem: Problem, rank: int | None, rng: np.random.Generator) -> None:
+    """Keep as many more random sequences as a fit at this rank wants."""
+    state, length = inquiry.kept(), min(3, problem.config.max_tokens)
+    shape = (missing_sequences(state, rank, length), length, problem.dim)
+    inquiry.ask(state.scale * rng.standard_normal(shape))
+
+
+def _fit(start: AttentionLayer, state: State, rank: int | None, tools: Tools) -> Fitted:
+    """All kept answers by the whole Jacobian when that is small, else by the shared refine at this rank."""
+    if _is_small(start):
+        found, steps = settle(start, state.asked_x, state.asked_y)
+        return Fitted(found, rank, rms(found, state), {"method": "whole Jacobian", "steps": steps})
     x, y, mask = padded(state)
-    config = RefineConfig(equations_per_unknown=EVERY_EQUATION, seed=tools.seed)
     with tools.progress.phase("refine"):
-
-        def run(layer: AttentionLayer, rank: int | None) -> Refined:
-            return refine(
-                layer,
-                x,
-                y,
-                mask=mask,
-                rank=rank,
-                config=config,
-                on_step=lambda step: tools.progress.update(residual=step["residual"]),
-            )
-
-        refined = run(start, state.rank)
-        miss = rms(refined.layer, state)
-        if state.rank is not None and miss > calibration.POLISHED * state.noise:
-            wider = run(refined.layer, None)
-            refined = wider if rms(wider.layer, state) < 0.5 * miss else refined
-    return refined.layer, {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
+        refined = refine(
+            start,
+            x,
+            y,
+            mask=mask,
+            rank=rank,
+            config=RefineConfig(equations_per_unknown=calibration.EVERY_EQUATION, seed=tools.seed),
+            on_step=lambda step: tools.progress.update(residual=step["residual"]),
+        )
+    how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
+    return Fitted(refined.layer, refined.rank, rms(refined.layer, state), how)
 
 
 def _without_scores(layer: AttentionLayer, state: State) -> AttentionLayer:

@@ -54,7 +54,8 @@ class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
     measure: causal, noise, rounding, total (S), bias (b). probe: scale. separate: the slice at one
-    displacement delta. match: w, query_bias. complete: theta, rank. polish: all of these again, residual.
+    displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, the one
+    rank that they were fitted with, residual.
     asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
     ask: held_x, held_y, seen by the certificate alone.
 
@@ -79,6 +80,7 @@ class State:
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
+    ranks: list[int] | None = None
     rank: int | None = None
     residual: float | None = None
     asked_x: list[Tokens] | None = None
