@@ -57,6 +57,8 @@ def test_several_classes_through_the_wrapper():
     [
         (X, np.arange(60) % 3, {}, "Only binary classification is supported"),
         (X, np.ones(60), {}, "must hold 2 classes"),
+        (X, np.where(np.arange(60) == 3, np.nan, Y), {}, "Input y contains NaN"),
+        (X[:0], Y[:0], {}, r"Found array with 0 sample\(s\)"),
         (FLAT, Y, {}, "n_tokens: must be given for 2-D X"),
         (FLAT, Y, {"n_tokens": 5}, "n_tokens: must divide the 24 features"),
         (X, Y, {"n_tokens": 3}, "n_tokens: must be None or 4"),

@@ -153,6 +153,19 @@ def test_weights_cannot_be_changed(solution):
     [
         ({"y": np.arange(40) % 3}, "y: must hold the labels"),
         ({"y": np.ones(40)}, "y: must hold both labels"),
+        (
+            {"y": np.where(np.arange(40) == 3, np.nan, 1.0)},
+            "y: must hold the labels -1 and .1 only, got .*nan",
+        ),
+        ({"y": np.array(["a", "b"] * 20)}, "y: must be numbers"),
+        ({"y": [[1], [1, -1]]}, "y: must be one label for each example"),
+        ({"x": np.zeros((0, 4, 6)), "y": []}, "x: must have no empty axis"),
+        ({"seed": -1}, "seed: must be an integer >= 0"),
+        ({"step": True}, "step: must be a number > 0"),
+        ({"max_steps": 2.5}, "max_steps: must be an integer >= 1"),
+        ({"config": {"replays": 1}}, "config: must be a TrainConfig"),
+        ({"config": TrainConfig(radius=0.1)}, "radius: must bound every token norm"),
+        ({"model": ReadoutModel(9)}, "position: must be an integer from -4 to 3"),
         ({"num_heads": 0}, "num_heads: must be an integer >= 1"),
         ({"num_heads": 2.5}, "num_heads: must be an integer >= 1"),
         ({"step": -1.0}, "step: must be a number > 0"),
@@ -175,6 +188,20 @@ def test_nan_tokens_are_named(examples):
     x[3, 1, 2] = np.nan
     with pytest.raises(ValueError, match=r"x: must be finite, got nan at index \(3, 1, 2\)"):
         fit(x, examples[1], num_heads=2)
+
+
+@pytest.mark.parametrize("field", ["init_scale", "radius"])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, "1", True])
+def test_bad_configuration_is_named(field, value):
+    with pytest.raises(ValueError, match=f"{field}: must be a number > 0"):
+        TrainConfig(**{field: value})
+
+
+def test_weights_that_do_not_fit_each_other_are_named():
+    with pytest.raises(ValueError, match=r"w: must have shape \(H, d, d\)"):
+        TrainedClassifier(np.ones((1, 2, 3)), np.ones((2, 3, 3)))
+    with pytest.raises(ValueError, match="w: must have the dtype of u, float64"):
+        TrainedClassifier(np.ones((1, 2, 3)), np.ones((1, 3, 3), np.float32))
 
 
 def test_other_number_of_tokens_is_named(solution):

@@ -30,6 +30,21 @@ def test_sweep_does_not_depend_on_blocks(monkeypatch):
     np.testing.assert_allclose(pieces.losses, whole.losses, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": ()}, "seeds: must not be empty"),
+        ({"seeds": (0, -1)}, "seeds: must be an integer >= 0"),
+        ({"num_heads": ()}, "num_heads: must not be empty"),
+        ({"num_heads": (2, 0)}, "num_heads: must be an integer >= 1"),
+        ({"step": "theory"}, "step: must be a number or auto for many runs"),
+    ],
+)
+def test_bad_sweep_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        fit_many(*EXAMPLES, **({"num_heads": 2} | change))
+
+
 def test_plan_predicts_what_fit_measures():
     prediction = plan(*EXAMPLES, num_heads=4)
     assert prediction.separable

@@ -149,7 +149,7 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
 def _flat(X: Any) -> Any:
     if getattr(X, "ndim", None) == 3 or (isinstance(X, (list, tuple)) and np.ndim(X) == 3):
         X = np.asarray(X)
-        return X.reshape(len(X), -1)
+        return X.reshape(len(X), X.shape[1] * X.shape[2])
     return X
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 CHUNK_ELEMENTS = 500_000
-"""Floats in the largest temporary of one chunk (queries times heads, c T H d). Measured on 2 cores, CPU time a
+"""Floats in the largest temporary of one chunk (keys times heads, c T H d). Measured on 2 cores, CPU time a
 step at (n,T,d,H) = (500,10,50,64): 60 ms at 0.3e6 and 0.6e6, 67 ms at 1.6e6, 70 ms at 3.2e6; larger chunks
 leave the cache, smaller ones pay per call."""
 
@@ -64,6 +64,10 @@ choice."""
 
 DIVERGED = 1e30
 """Distances of the leave-one-out recursion above this count as infinite (float32 holds up to 3e38)."""
+
+RADIUS_ROUNDING = 1e-6
+"""A token norm may exceed a given bound R by this share before it is refused: rounding of float32 tokens that were
+scaled to the bound (eps 1.2e-7, a norm of a few hundred squares)."""
 
 REPLAYS = 8
 """Leave-one-out runs that are replayed by default."""

@@ -74,7 +74,7 @@ def tangent(problem: Problem, start: Weights, rng: np.random.Generator) -> Tange
     coefficients = pieces.y * pieces.weight  # padding has weight 0
     direction = combine_gradients(problem.model, start, scales, pieces.x, coefficients)
     size = float(np.sqrt(max(np.trace(kernel, dtype=np.float64) / len(x), np.finfo(np.float32).tiny)))
-    top = max(largest_eigenvalue(kernel), np.finfo(np.float32).tiny)
+    top = max(largest_eigenvalue(kernel), float(np.finfo(np.float32).tiny))
     return Tangent(found.margin, Weights(*map(np.asarray, direction)), top, size, len(x))
 
 

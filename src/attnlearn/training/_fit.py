@@ -21,6 +21,7 @@ from attnlearn._precision import precision
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
+from attnlearn.data._base import require_count
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Tools, array_hash, run_phases
 from attnlearn.training._calibration import CURVE_POINTS
 from attnlearn.training._certify import (
@@ -101,6 +102,7 @@ def fit(
         model=model,
         config=config,
     )
+    seed = require_count(seed, "seed", least=0)
     tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
     saved = Checkpoint(checkpoint, _identity(problem, seed), resume) if checkpoint is not None else None
     with saved or nullcontext():
@@ -164,7 +166,8 @@ def _evidence(state: TrainState) -> RunEvidence:
 
 
 def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) -> Solution:
-    classifier = TrainedClassifier(*state.weights, problem.model, problem.x.shape[1])
+    u, w = state.weights
+    classifier = TrainedClassifier(u, w, problem.model, problem.x.shape[1])
     run = _evidence(state)
     replay = next(phase.evidence for phase in phases if phase.name == "replay")
     held_out = None

@@ -27,8 +27,8 @@ def loss_and_gradient(
 ) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
     """Mean logistic loss and its gradient in closed form, in chunks.
 
-    `u` (H, tokens, d), `w` (H, d, d), `x` (n, tokens, d), labels ±1. Cost: 4 n T H d^2 + 8 n H T^2 d operations;
-    memory of one chunk.
+    `u` (H, tokens, d), `w` (H, d, d), `x` (n, tokens, d), labels ±1. Cost: 4 n (T-1) H d^2 + 8 n H T (T-1) d
+    operations; memory of one chunk.
 
     >>> loss, (gradient_u, gradient_w) = loss_and_gradient(
     ...     np.zeros((1, 2, 3)), np.zeros((1, 3, 3)), np.ones((4, 2, 3)), np.ones(4))

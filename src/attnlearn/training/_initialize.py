@@ -67,8 +67,8 @@ def largest_head(weights: Weights) -> float:
     >>> largest_head(Weights(np.ones((2, 1, 2)), np.zeros((2, 2, 2)))) == 2**0.5
     True
     """
-    squares = (np.asarray(part, np.float64) ** 2 for part in weights)
-    return float(np.sqrt(sum(part.sum(axis=(1, 2)) for part in squares).max()))
+    u, w = ((np.asarray(part, np.float64) ** 2).sum(axis=(1, 2)) for part in weights)
+    return float(np.sqrt((u + w).max()))
 
 
 def read_out_norm(weights: Any) -> float:

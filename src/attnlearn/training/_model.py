@@ -3,11 +3,12 @@
     Phi(X; U, W) = sum_h s_h <U_h, A_h X>,   A_h = softmax(X W_h X^T),   s_h = 1 / sqrt H
 
 With G_h = U_h X^T, r = row sums of A*G and J_h = A_h * (G_h - r):  dPhi/dU_h = s_h A_h X and
-dPhi/dW_h = s_h X^T J_h X. Value and gradient of a chunk cost 4 c T H d^2 + 8 c H T^2 d operations in six
-matrix products; no product is larger than the chunk, nothing of a chunk is kept. Arrays run in the order
-(example, key, query x head): all but two products are single large ones without a transpose, and sums over
-keys vectorise over queries and heads. The scales s_h are an argument, so that runs with different numbers of
-heads can share one compiled loop (a scale of 0 is a head that is not there).
+dPhi/dW_h = s_h X^T J_h X. Softmax does not see a constant added to a row, and the rows of J_h sum to 0: keys count
+relative to the first token, whose score is 0, so every product has T - 1 keys instead of T. Value and gradient of a
+chunk cost 4 c (T-1) H d^2 + 8 c H T (T-1) d operations in six matrix products; nothing of a chunk is kept. Arrays run
+in the order (example, key, head x query): the scores come out, and J_h goes in, as contiguous factors without a
+transpose, and sums over keys vectorise over heads and queries. The scales s_h are an argument, so that runs with
+different numbers of heads can share one compiled loop (a scale of 0 is a head that is not there).
 """
 
 from __future__ import annotations
@@ -93,40 +94,59 @@ class AttentionModel:
         return x
 
     def pack(self, weights: Weights, scales: Array) -> tuple[Array, Array]:
-        """Read-outs as (d, positions x H), scores as (d, H x d)."""
+        """Read-outs as (d, H x positions), scores as (d, H x d) with the key side first."""
         heads, positions, dim = weights.u.shape
-        u = (weights.u * scales[:, None, None]).transpose(2, 1, 0).reshape(dim, positions * heads)
-        return u, weights.w.transpose(1, 0, 2).reshape(dim, heads * dim)
+        u = (weights.u * scales[:, None, None]).transpose(2, 0, 1).reshape(dim, heads * positions)
+        return u, weights.w.transpose(2, 0, 1).reshape(dim, heads * dim)
 
     def forward(self, packed: tuple[Array, Array], x: Float[Array, "c k d"]) -> tuple[Array, Any]:
-        """Phi of each example; saves attention and its score derivative, both (c, k, positions x H)."""
+        """Phi of each example; saves attention and its score derivative, both (c, k - 1, H x positions)."""
         u, w = packed
-        examples, tokens, dim = x.shape
-        q = (self.queries(x).reshape(-1, dim) @ w).reshape(examples, -1, dim)
-        g = (x.reshape(-1, dim) @ u).reshape(examples, tokens, -1)
-        attention = jax.nn.softmax(jnp.einsum("cbd,ckd->cbk", x, q), axis=1)
+        first, keys = _relative(x)
+        scores = self.scores(w, keys, self.queries(x))
+        g = (keys.reshape(-1, len(u)) @ u).reshape(scores.shape)
+        top = scores.max(axis=1, keepdims=True, initial=0.0)  # 0 is the score of the first token
+        exponentials = jnp.exp(scores - top)
+        attention = exponentials / (exponentials.sum(axis=1, keepdims=True) + jnp.exp(-top))
         r = (attention * g).sum(axis=1, keepdims=True)
-        return r.sum(axis=(1, 2)), (attention, attention * (g - r))
+        return r.sum(axis=(1, 2)) + first @ u.sum(axis=1), (attention, attention * (g - r))
 
     def backward(
         self, saved: Any, x: Float[Array, "c k d"], coefficients: Float[Array, "c"]
     ) -> tuple[Array, Array]:
         """Sums over the chunk; the coefficients scale the thin factor of each product."""
         attention, j = saved
-        dim = x.shape[-1]
-        weighted = x * coefficients[:, None, None]
-        gradient_u = weighted.reshape(-1, dim).T @ attention.reshape(-1, attention.shape[-1])
-        p = jnp.einsum("cbk,cbd->ckd", j, x)
-        queries = self.queries(weighted)
-        gradient_w = queries.reshape(-1, dim).T @ p.reshape(queries.shape[0] * queries.shape[1], -1)
-        return gradient_u, gradient_w
+        first, keys = _relative(x)
+        weighted = (keys * coefficients[:, None, None]).reshape(-1, x.shape[-1])
+        gradient_u = weighted.T @ attention.reshape(-1, attention.shape[-1]) + (coefficients @ first)[:, None]
+        return gradient_u, self.score_gradient(j, keys, self.queries(x) * coefficients[:, None, None])
+
+    def scores(
+        self, w: Float[Array, "d hd"], keys: Float[Array, "c l d"], queries: Float[Array, "c p d"]
+    ) -> Float[Array, "c l hp"]:
+        """<query, W_h key>: one large product with all keys, then a small one for each example."""
+        examples, others, dim = keys.shape
+        heads = w.shape[1] // dim
+        turned = (keys.reshape(-1, dim) @ w).reshape(examples, others * heads, dim)
+        scores = jnp.einsum("cid,cpd->cip", turned, queries)
+        return scores.reshape(examples, others, heads * queries.shape[1])
+
+    def score_gradient(
+        self, j: Float[Array, "c l hp"], keys: Float[Array, "c l d"], queries: Float[Array, "c p d"]
+    ) -> Float[Array, "d hd"]:
+        """sum_c keys^T J queries in the layout of the packed scores, the products of `scores` backwards."""
+        examples, others, dim = keys.shape
+        positions = queries.shape[1]
+        heads = j.shape[2] // positions
+        p = jnp.einsum("cip,cpd->cid", j.reshape(examples, others * heads, positions), queries)
+        return keys.reshape(-1, dim).T @ p.reshape(examples * others, heads * dim)
 
     def unpack(self, gradient: tuple[Array, Array], scales: Array) -> Weights:
         """Back to (H, positions, d) and (H, d, d)."""
         gradient_u, gradient_w = gradient
         heads, dim = scales.shape[0], gradient_u.shape[0]
-        u = gradient_u.reshape(dim, -1, heads).transpose(2, 1, 0) * scales[:, None, None]
-        return Weights(u, gradient_w.reshape(dim, heads, dim).transpose(1, 0, 2))
+        u = gradient_u.reshape(dim, heads, -1).transpose(1, 2, 0) * scales[:, None, None]
+        return Weights(u, gradient_w.reshape(dim, heads, dim).transpose(1, 2, 0))
 
     def beta1(self, tokens: int, radius: Any, norm: Any) -> Any:
         """See `_bounds.beta1`."""
@@ -135,6 +155,11 @@ class AttentionModel:
     def beta2(self, tokens: int, radius: Any, norm: Any) -> Any:
         """See `_bounds.beta2`."""
         return _bounds.beta2(self.positions(tokens), radius, norm)
+
+
+def _relative(x: Float[Array, "c k d"]) -> tuple[Float[Array, "c d"], Float[Array, "c l d"]]:
+    """The first token, and the others relative to it."""
+    return x[:, 0], x[:, 1:] - x[:, :1]
 
 
 def equal_scales(num_heads: int, dtype: Any) -> Array:

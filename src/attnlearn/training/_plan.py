@@ -9,13 +9,16 @@ how the prediction changes. Cost: one tangent kernel and one QP for each head co
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from attnlearn._errors import require
 from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
+from attnlearn.data._base import require_count
 from attnlearn.engine import Tools
 from attnlearn.training import _bounds
 from attnlearn.training._calibration import CURVATURE_ALLOWANCE, PLAN_TARGETS
@@ -110,7 +113,7 @@ def plan(
     *,
     num_heads: int,
     init: str = "first-step",
-    heads: tuple[int, ...] | None = None,
+    heads: Iterable[int] | None = None,
     seed: int = 0,
     model: Model | None = None,
     config: TrainConfig | None = None,
@@ -122,11 +125,11 @@ def plan(
     >>> [row["heads"] for row in plan(x, y, num_heads=2, heads=(1, 4)).table]
     [1, 4]
     """
-    others = (
-        tuple(dict.fromkeys((max(1, num_heads // 4), num_heads, 4 * num_heads))) if heads is None else heads
-    )
     settings = {"init": init, "model": model, "config": config}
     problem = make_problem(x, y, num_heads=num_heads, **settings)
+    seed = require_count(seed, "seed", least=0)
+    require(heads is None or isinstance(heads, Iterable), "heads", "must be several head counts", heads)
+    others = dict.fromkeys((max(1, num_heads // 4), num_heads, 4 * num_heads)) if heads is None else heads
     rows = []
     for count in others:
         one = _plan(make_problem(x, y, num_heads=count, **settings), seed)

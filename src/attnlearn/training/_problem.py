@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._errors import require
+from attnlearn._errors import describe, require
 from attnlearn._precision import require_finite, to_numpy
 from attnlearn._types import ArrayLike
-from attnlearn.training._calibration import ADAM_STEP, NORMALIZED_STEP, REPLAYS
+from attnlearn.data._base import require_count
+from attnlearn.training._calibration import ADAM_STEP, NORMALIZED_STEP, RADIUS_ROUNDING, REPLAYS
 from attnlearn.training._descent import OPTIMIZERS
 from attnlearn.training._initialize import INITIALIZATIONS
 from attnlearn.training._model import AttentionModel, Model
@@ -35,14 +36,10 @@ class TrainConfig:
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.init_scale > 0, "init_scale", "must be > 0", self.init_scale)
-        require(
-            isinstance(self.replays, int) and self.replays >= 0,
-            "replays",
-            "must be an integer >= 0",
-            self.replays,
-        )
-        require(self.radius is None or self.radius > 0, "radius", "must be > 0", self.radius)
+        require(_positive(self.init_scale), "init_scale", "must be a number > 0", self.init_scale)
+        object.__setattr__(self, "replays", require_count(self.replays, "replays", least=0))
+        known = self.radius is None or _positive(self.radius)
+        require(known, "radius", "must be a number > 0, or None", self.radius)
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,12 @@ class Problem:
         return self.step
 
 
+def _positive(value: Any) -> bool:
+    """Whether `value` is a finite number > 0; booleans are none."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return bool(number and np.isfinite(value) and value > 0)
+
+
 def token_radius(x: Float[np.ndarray, "n k d"]) -> float:
     """The largest token norm.
 
@@ -112,7 +115,10 @@ def check_examples(x: ArrayLike, y: ArrayLike, name: str = "") -> tuple[np.ndarr
     require(x.ndim == 3, f"{name}x", "must have shape (examples, tokens, dim)", x)
     require(min(x.shape) >= 1, f"{name}x", "must have no empty axis", x.shape)
     require_finite(x, f"{name}x")
-    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    try:
+        labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    except ValueError:
+        raise ValueError(f"{name}y: must be one label for each example, got {describe(y)}") from None
     require(labels.shape == x.shape[:1], f"{name}y", f"must have shape ({len(x)},) as x has examples", labels)
     require(labels.dtype.kind in "iuf", f"{name}y", "must be numbers", str(labels.dtype))
     found = np.unique(labels)
@@ -126,37 +132,36 @@ def make_problem(x: ArrayLike, y: ArrayLike, *, num_heads: int, test: Any = None
     """Check everything a user can get wrong, then freeze it."""
     x, y = check_examples(x, y)
     require(len(np.unique(y)) == 2, "y", "must hold both labels, -1 and +1", np.unique(y).tolist())
-    whole = isinstance(num_heads, (int, np.integer)) and not isinstance(num_heads, bool)
-    require(whole and num_heads >= 1, "num_heads", "must be an integer >= 1", num_heads)
-    if test is not None:
-        require(
-            isinstance(test, tuple) and len(test) == 2, "test", "must be a pair (x, y)", type(test).__name__
-        )
-        test = check_examples(*test, name="test ")
-        same = test[0].shape[1:] == x.shape[1:] and test[0].dtype == x.dtype
-        require(same, "test", f"must have tokens of shape {x.shape[1:]} and dtype {x.dtype} as x", test[0])
+    num_heads = require_count(num_heads, "num_heads")
     settings = {key: value for key, value in settings.items() if value is not None}
-    problem = Problem(x, y, int(num_heads), test=test, **settings)
-    require(
-        problem.init in INITIALIZATIONS, "init", f"must be one of {', '.join(INITIALIZATIONS)}", problem.init
-    )
-    require(
-        problem.optimizer in OPTIMIZERS,
-        "optimizer",
-        f"must be one of {', '.join(OPTIMIZERS)}",
-        problem.optimizer,
-    )
-    number = (
-        isinstance(problem.step, (int, float, np.number)) and problem.step > 0 and np.isfinite(problem.step)
-    )
-    require(
-        number or problem.step in ("auto", "theory"),
-        "step",
-        "must be a number > 0, auto or theory",
-        problem.step,
-    )
-    steps = problem.max_steps
-    require(
-        isinstance(steps, (int, np.integer)) and steps >= 1, "max_steps", "must be an integer >= 1", steps
-    )
+    problem = Problem(x, y, num_heads, test=_check_test(test, x), **settings)
+    _check_settings(problem)
     return problem
+
+
+def _check_test(test: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    if test is None:
+        return None
+    pair = isinstance(test, tuple) and len(test) == 2
+    require(pair, "test", "must be a pair (x, y)", type(test).__name__)
+    held_out = check_examples(*test, name="test ")
+    same = held_out[0].shape[1:] == x.shape[1:] and held_out[0].dtype == x.dtype
+    require(same, "test", f"must have tokens of shape {x.shape[1:]} and dtype {x.dtype} as x", held_out[0])
+    return held_out
+
+
+def _check_settings(problem: Problem) -> None:
+    for name, value, known in (
+        ("init", problem.init, INITIALIZATIONS),
+        ("optimizer", problem.optimizer, OPTIMIZERS),
+    ):
+        require(isinstance(value, str) and value in known, name, f"must be one of {', '.join(known)}", value)
+    step = problem.step
+    named = isinstance(step, str) and step in ("auto", "theory")
+    require(named or _positive(step), "step", "must be a number > 0, auto or theory", step)
+    require_count(problem.max_steps, "max_steps")
+    require(isinstance(problem.config, TrainConfig), "config", "must be a TrainConfig", problem.config)
+    require(problem.rows >= 1, "model", "must read out at least one position", problem.model)
+    known, largest = problem.config.radius, token_radius(problem.x)
+    bounds = known is None or largest <= known * (1 + RADIUS_ROUNDING)
+    require(bounds, "radius", f"must bound every token norm, the largest of which is {largest:.6g}", known)

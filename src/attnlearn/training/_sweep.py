@@ -9,6 +9,7 @@ large a step gives NaN losses for that run only.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
+from attnlearn.data._base import require_count
 from attnlearn.engine import Engine, blocks
 from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_BLOCK
 from attnlearn.training._compare import tangent
@@ -57,8 +59,8 @@ def fit_many(
     x: ArrayLike,
     y: ArrayLike,
     *,
-    num_heads: int | tuple[int, ...],
-    seeds: tuple[int, ...] | range = (0,),
+    num_heads: int | Iterable[int],
+    seeds: int | Iterable[int] = 0,
     init: str = "first-step",
     optimizer: str = "gd",
     step: float | str = "auto",
@@ -76,20 +78,20 @@ def fit_many(
     >>> fit_many(x, y, num_heads=(1, 2), seeds=range(3), max_steps=5).losses.shape
     (6, 5)
     """
-    counts = tuple(num_heads) if isinstance(num_heads, (tuple, list)) else (num_heads,)
-    require(len(counts) > 0 and len(seeds) > 0, "seeds", "must not be empty, nor num_heads", (counts, seeds))
+    counts = _several(num_heads, "num_heads")
+    seeds = tuple(require_count(seed, "seeds", least=0) for seed in _several(seeds, "seeds"))
     settings = {"init": init, "optimizer": optimizer, "step": step, "max_steps": max_steps}
     problems = [
         make_problem(x, y, num_heads=count, model=model, config=config, **settings) for count in counts
     ]
-    chosen = _step(problems, int(next(iter(seeds))))
-    runs = [(int(seed), index) for seed in seeds for index in range(len(counts))]
+    chosen = _step(problems, seeds[0])
+    runs = [(seed, index) for seed in seeds for index in range(len(counts))]
     pieces = [runs[piece] for piece in blocks(len(runs), SWEEP_BLOCK)]
     found = Engine.parse(engine).map(partial(_run_block, problems, chosen), pieces)
     traces = np.concatenate([trace for trace, _ in found], axis=1)
     names = dict(zip(Trace._fields, traces))
     return Sweep(
-        tuple(int(seed) for seed in seeds),
+        seeds,
         counts,
         chosen,
         names["loss"],
@@ -97,6 +99,13 @@ def fit_many(
         names["accuracy"],
         tuple(classifier for _, classifiers in found for classifier in classifiers),
     )
+
+
+def _several(values: int | Iterable[int], name: str) -> tuple[int, ...]:
+    """The values as a tuple, one value as a tuple of one."""
+    several = tuple(values) if isinstance(values, Iterable) else (values,)
+    require(len(several) > 0, name, "must not be empty", several)
+    return several
 
 
 def _start(problem: Problem, seed: int) -> Weights:

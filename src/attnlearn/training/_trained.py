@@ -47,6 +47,14 @@ class TrainedClassifier:
             array = np.array(getattr(self, name))
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+        dim = self.u.shape[-1]
+        fit = self.u.ndim == 3 and self.u.shape[0] >= 1 and self.w.shape == (self.u.shape[0], dim, dim)
+        require(
+            fit, "w", "must have shape (H, d, d) where u has (H, positions, d)", (self.u.shape, self.w.shape)
+        )
+        require(
+            self.u.dtype == self.w.dtype, "w", f"must have the dtype of u, {self.u.dtype}", str(self.w.dtype)
+        )
         object.__setattr__(self, "tokens", self.tokens or self.u.shape[1])
 
     @property
