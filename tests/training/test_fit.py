@@ -48,8 +48,23 @@ def test_tiers_are_not_mixed(solution):
     assert solution.certificate.check("A.heads").status is Status.FAILS
     assert solution.certificate.check("G.draw").status is not Status.HOLDS
     assert solution.certificate.check("G.radius").status is Status.NOT_RUN
+    assert solution.certificate.check("G.step").status is Status.FAILS  # step="auto" looks at the sample
     measured = solution.stats["tiers"]["measured"]
     assert measured["loss_interval"][0] <= measured["loss"] <= measured["loss_interval"][1]
+
+
+def test_every_bound_stands_beside_its_ratio(solution):
+    tiers = solution.stats["tiers"]
+    assert (
+        tiers["run-verified"]["ratio"] == tiers["run-verified"]["bound"] / tiers["run-verified"]["measured"]
+    )
+    assert f"ratio {tiers['run-verified']['ratio']:.3g}" in solution.certificate.claims[0].text
+    for code, ratio in (
+        ("A.bound", tiers["a-priori"]["ratio"]),
+        ("A.gap", tiers["a-priori"]["generalization_ratio"]),
+        ("G.draw", solution.stats["generalization"]["ratio"]),
+    ):
+        assert f"{ratio:.3g} times the measurement" in solution.certificate.check(code).text
 
 
 def test_json_follows_the_schema(solution):

@@ -80,6 +80,35 @@ def test_recursion_bounds_the_replayed_distances(seed):
     assert general["leave_one_out_gap"] <= general["draw"]
 
 
+def test_no_bound_of_a_run_below_its_measurement(seed):
+    """500 random problems: any tokens, labels, start and step, also steps that do not descend."""
+    finite = climbing = 0
+    for index in range(500):
+        rng = np.random.default_rng([seed, index])
+        x = np.exp(rng.uniform(-1.5, 1.5)) * rng.standard_normal((8, 3, 3))
+        y = rng.permutation([1, 1, 1, 1, -1, -1, -1, -1])
+        solution = fit(
+            x,
+            y,
+            num_heads=32,
+            init=("zero", "gaussian", "first-step")[index % 3],
+            step=float(np.exp(rng.uniform(-6, 1))),
+            max_steps=30,
+            seed=index,
+            config=TrainConfig(replays=2, init_scale=float(np.exp(rng.uniform(-2, 1)))),
+            raise_on_failure=False,
+        )
+        run = solution.stats["tiers"]["run-verified"]
+        assert run["measured"] <= run["bound"] * (1 + 1e-12)
+        climbing += run["violations"] > 0
+        evidence = solution.phase("replay").evidence
+        for true, bound in zip(evidence["leave_one_out_distance"], evidence["distance_bound"]):
+            assert bound is None or true <= bound * (1 + 1e-12)
+            finite += bound is not None
+    assert finite >= 100, "too few finite bounds to say anything"
+    assert climbing >= 5, "too few violations to say anything"
+
+
 def test_recursion_gives_up_rather_than_lie(seed):
     x, y = TokenizedMixture(tokens=3, dim=4, signal=3.0).sample(20, seed=seed)
     solution = fit(

@@ -25,6 +25,12 @@ def _heads(claim: dict[str, Any]) -> str:
             f"{row['heads']}: {_steps(float(np.median(run)))}" for row, run in zip(claim["rows"], runs)
         )
         parts.append(f"{words}: {steps}")
+    rows = claim["rows"]
+    gaps = ", ".join(f"{row['heads']}: {np.median(row['common']['gap']):.2g}" for row in rows)
+    slack = ", ".join(f"{row['heads']}: {row['bound_over_measured']:.2g}" for row in rows)
+    parts.append(
+        f"test minus train loss (one step for all): {gaps}; run-verified bound over measured: {slack}"
+    )
     return f"median steps to loss {claim['target']} by number of heads, {'; '.join(parts)}"
 
 
@@ -44,7 +50,13 @@ def _examples(claim: dict[str, Any]) -> str:
 
 def _starts(claim: dict[str, Any]) -> str:
     rows = [
-        f"{name}: P1 {row['P1']:.0%}, P2 {row['P2']:.0%}, P3 {row['P3']:.0%}, median margin {row['gamma'][2]:.3g}"
+        f"{name}: P1 {row['P1']:.1%}, P2 {row['P2']:.1%}, P3 {row['P3']:.1%}, median margin {row['gamma'][2]:.3g}"
+        + (
+            ""
+            if row["gamma_above_bound"] is None
+            else f" (above the bound in {row['gamma_above_bound']:.1%})"
+        )
+        + f", L* <= {claim['target_loss']:g} in {row['loss_star_below_target']:.1%}"
         for name, row in claim["starts"].items()
     ]
     return f"{claim['draws']} draws, explicit lower bound of the margin {claim['margin_bound']:.3g}; {'; '.join(rows)}"

@@ -69,7 +69,7 @@ def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
         num,
         float(descent.sum() + convexity.sum()),
     )
-    return RunVerdict(descent, convexity, real, bound, float(loss[1:].mean()))
+    return RunVerdict(descent, convexity, real, float(bound), float(loss[1:].mean()))
 
 
 def bounds_along(run: RunEvidence, verdict: RunVerdict) -> np.ndarray:
@@ -108,14 +108,23 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
         "distance_end": run.distance_end,
         "step": run.step,
     }
-    claim = Claim("R", f"{text} <= {verdict.bound:.4g} (measured {verdict.mean:.4g})", established, figures)
-    return claim, checks, figures
+    shown = f"{text} <= {verdict.bound:.4g} (measured {verdict.mean:.4g}, ratio {figures['ratio']:.3g})"
+    return Claim("R", shown, established, figures), checks, figures
+
+
+def _over(bound: float, measured: float | None) -> float | None:
+    """The ratio of a bound to what it bounds; None where there is no positive measurement."""
+    return bound / measured if measured is not None and measured > 0 else None
+
+
+def _beside(ratio: float | None) -> str:
+    return "no positive measurement beside it" if ratio is None else f"{ratio:.3g} times the measurement"
 
 
 def a_priori_checks(
-    problem: Problem, run: RunEvidence, margin: float, head: float, value: float
+    problem: Problem, run: RunEvidence, margin: float, head: float, value: float, gap: float | None
 ) -> tuple[list[Check], dict[str, Any]]:
-    """The a-priori tier: P1-P3 as numbers, and the premises and bounds of both theorems."""
+    """The a-priori tier: P1-P3 as numbers, and the premises and bounds of both theorems beside measurements."""
     heads = problem.num_heads
     num = len(run.loss) - 1
     norm = _bounds.norm_in_ball(run.comparator_norm, run.distance)
@@ -139,6 +148,9 @@ def a_priori_checks(
         "generalization_bound": _bounds.generalization_bound(beta1, run.distance, len(problem.x), constant),
     }
     figures["ratio"] = figures["bound"] / figures["measured"]
+    figures["generalization_ratio"] = _over(figures["generalization_bound"], gap)
+    if_held = f"if every premise held; {_beside(figures['ratio'])}"
+    expected = f"bound on the expected test minus train, if every premise held; {_beside(figures['generalization_ratio'])}"
     checks = [
         Check("A.P1", Status.HOLDS, head, text="largest head norm at the start, B2"),
         Check("A.P2", Status.HOLDS, value, text="largest |Phi| at the start, B_Phi"),
@@ -146,8 +158,13 @@ def a_priori_checks(
         Check.compare("A.heads", heads, needed, unit="heads", text="number of heads", at_most=False),
         Check.compare("A.step", run.step, limit, text="step"),
         Check(
-            "A.bound", Status.NOT_RUN, figures["bound"], text="bound on the mean loss if every premise held"
+            "A.bound",
+            Status.NOT_RUN,
+            figures["bound"],
+            unit="loss",
+            text=f"bound on the mean loss, {if_held}",
         ),
+        Check("A.gap", Status.NOT_APPLICABLE, figures["generalization_bound"], unit="loss", text=expected),
     ]
     if problem.optimizer != "gd":
         why = "the theorem is about gradient descent with a constant step"
@@ -198,15 +215,17 @@ def generalization_checks(
         beta1, _ = problem.constants(norm + float(distances.max()))
         draw = float(2 * beta1 * mean) if finite else np.inf
         figures.update(draw=draw, mean_distance_bound=mean if finite else np.inf)
-        text = "one draw of the stability bound on test minus train (not a statement with confidence)"
+        figures["ratio"] = _over(draw, gap)
+        text = "one draw of the stability bound on test minus train (not a statement with confidence); "
+        text += _beside(figures["ratio"])
         checks.append(Check("G.draw", Status.NOT_APPLICABLE, draw, unit="loss", text=text))
-        measured = gap if gap is not None else replay.get("leave_one_out_gap")
-        if measured is not None and finite and measured > 0:
-            figures["ratio"] = draw / measured
     known = problem.config.radius is not None
     text = "R bounds every token of the distribution" + ("" if known else ": only this sample's is known")
     status = Status.HOLDS if known else Status.NOT_RUN
     checks.append(Check("G.radius", status, problem.radius, text=text))
+    chosen = isinstance(problem.first_step, str)
+    text = "the step does not depend on the sample" + (": it was computed from it" if chosen else "")
+    checks.append(Check("G.step", Status.FAILS if chosen else Status.HOLDS, text=text))
     return checks, figures
 
 

@@ -174,11 +174,10 @@ def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) ->
     if problem.test is not None:
         held_out = problem.test[1] * classifier.decision(problem.test[0])
     claim, checks_r, verified = run_checks(problem, run)
-    checks_a, a_priori = a_priori_checks(problem, run, state.margin, state.head, state.value)
     checks_m, measured = measured_checks(held_out, float(run.loss[-1]))
-    checks_g, general = generalization_checks(
-        problem, float(run.norm[-1]), state.distances, replay, measured.get("gap")
-    )
+    gap = measured.get("gap", replay.get("leave_one_out_gap"))
+    checks_a, a_priori = a_priori_checks(problem, run, state.margin, state.head, state.value, gap)
+    checks_g, general = generalization_checks(problem, float(run.norm[-1]), state.distances, replay, gap)
     stats = {
         "tiers": {"a-priori": a_priori, "run-verified": verified, "measured": measured},
         "generalization": general,
