@@ -100,8 +100,8 @@ def test_half_spaces_have_the_right_sign(seed):
     state, inside, _ = rows_of(layer, x := data.Gaussian(4, 8).sample(20_000, seed=seed))
     batch = as_batch(Chunk(x, layer(x), None), state.whitening, False)
     rows = batch.rows(*np.nonzero(scan(state.sum, batch).single < 0.02))
-    found = half_spaces_of(state, rows)
     heads = np.concatenate([inside.theta, inside.query_bias[:, None]], axis=1).reshape(2, -1)
+    found = half_spaces_of(state, rows, heads.mean(axis=0), 10**6)
     assert len(found.thresholds) > 1000
     assert np.mean((found.normals @ heads.T).min(axis=1) < found.thresholds) < 1e-3
     assert ((found.normals @ heads.T) > 0).all()

@@ -59,6 +59,8 @@ LEAST_WEIGHT = 0.003
 ROWS_PER_BATCH = 20_000
 MOST_ROWS = 60_000
 """At most 60,000 rows of each kind stay in memory: 40 MB at d = 16, k = 4."""
+STRIDE = 4
+"""Batches read between two looks at the slabs, at most: a look costs as much as a batch when all rows are full."""
 SLABS_PER_UNKNOWN = 16.0
 """Distinct slabs per unknown: at d = 8, k = 4, m = 2 hulls from 10 to 27 per unknown were off by 1 to 2 %."""
 
@@ -67,8 +69,12 @@ NO_SLACK = 1e-7
 """Slack, in half-widths, below which a slab agrees with the others up to the accuracy of the linear program."""
 INFLATIONS = (0.0, 0.01, 0.1, 1.0)
 """Half-widths that are added, as little as possible, to give the body an interior."""
-CUTS = 2
-"""Cutting planes added at a time, per unknown."""
+FIRST_ROWS = 2.0
+CUTS = 0.5
+"""Rows per unknown that a program starts with, and that are added at a time: at p = 156 with 3,120 slabs 2 and 0.5, 4
+and 0.5, 1.5 and 0.25 took the same time within a quarter."""
+HALF_SPACES = 100.0
+"""Half-spaces per unknown, those nearest to the hull's base: without a limit they would fill 600 MB at d = 16, k = 8."""
 CUT_SLACK = 1e-6
 RADIUS = 6.0
 """The box is so many times the largest entry of the least-squares centre, where nothing else bounds the body."""

@@ -28,7 +28,7 @@ from attnlearn.recovery.sculpt._certify_rows import (
     Slabs,
     half_spaces_of,
     pair_rows,
-    read_batch,
+    read_on,
     single_rows,
     slabs_of,
 )
@@ -92,21 +92,16 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
     need = problem.config.slabs_per_unknown * unknowns(state)
     first = state.minimum_norm is None
     most = np.inf if first else calibration.READ_GROWTH * state.examples_read
-    reader = Reader(problem, state, tools.engine)
+    reader, slabs = Reader(problem, state, tools.engine), None
     while True:
-        slabs = (
-            None
-            if state.pair_tokens is None
-            else slabs_of(state, pair_rows(state), tolerance, problem.config)
-        )
-        if slabs is not None and len(slabs.offsets) >= need:
+        if state.pair_tokens is not None:
+            slabs = slabs_of(state, pair_rows(state), tolerance, problem.config)
+            if len(slabs.offsets) >= need or state.examples_read >= most:
+                return state, slabs
+        before = state.batches_read
+        state = read_on(state, reader, min(1 + before // 10, calibration.STRIDE))
+        if state.batches_read == before:
             return state, slabs
-        if state.examples_read >= most:
-            return state, slabs
-        more = read_batch(state, reader)
-        if more is None:
-            return state, slabs
-        state = more
 
 
 def one_round(
@@ -152,7 +147,10 @@ def body_of(state: State, slabs: Slabs, hull: Hull, per_unknown: float) -> tuple
     most = int(per_unknown * unknowns(state))
     chosen = agreed[_varied(slabs.take(agreed), most)]
     radius = calibration.RADIUS * float(np.abs(hull.base).max())
-    return Body.make(slabs.take(chosen), half_spaces_of(state, single_rows(state)), radius), missed
+    cuts = half_spaces_of(
+        state, single_rows(state), hull.base, int(calibration.HALF_SPACES * unknowns(state))
+    )
+    return Body.make(slabs.take(chosen), cuts, radius), missed
 
 
 def _varied(slabs: Slabs, most: int) -> np.ndarray:

@@ -130,8 +130,8 @@ def distinct(rows: Rows) -> np.ndarray:
     return ~equal.any(axis=1)
 
 
-def half_spaces_of(state: State, rows: Rows) -> HalfSpaces:
-    """One half-space per visible rival of the token that explains a row alone."""
+def half_spaces_of(state: State, rows: Rows, near: Float[np.ndarray, "p"], most: int) -> HalfSpaces:
+    """One half-space per visible rival of the token that explains a row alone; the `most` that pass nearest to `near`."""
     features = rows.features()
     values = features @ state.sum
     residual = np.linalg.norm(rows.outputs[:, None] - values, axis=2)
@@ -140,16 +140,20 @@ def half_spaces_of(state: State, rows: Rows) -> HalfSpaces:
     each = np.arange(len(best))
     size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
     rho = residual[each, best] + sum_error(state, features[each, best], size)
-    sound = distinct(rows)
-    queries, root = rows.queries(), np.sqrt(rows.tokens.shape[1] - 1)
-    normals, thresholds = [], []
-    for key in range(rows.tokens.shape[1]):
-        apart = np.linalg.norm(values[each, best] - values[:, key], axis=1)
-        u = calibration.PROVISIONAL * rho / np.maximum(apart, np.finfo(float).tiny)
-        used = np.flatnonzero(sound & rows.keys[:, key] & (best != key) & (root * u < calibration.LARGEST_U))
-        normals.append(outer(queries[used], rows.tokens[used, best[used]] - rows.tokens[used, key]))
-        thresholds.append(np.log((1 - root * u[used]) / u[used]))
-    return HalfSpaces(np.concatenate(normals), np.concatenate(thresholds))
+    apart = np.linalg.norm(values[each, best][:, None] - values, axis=2)
+    root = np.sqrt(rows.tokens.shape[1] - 1)
+    rivals = distinct(rows)[:, None] & rows.keys & (best[:, None] != np.arange(rows.tokens.shape[1]))
+    rivals &= root * calibration.PROVISIONAL * rho[:, None] < calibration.LARGEST_U * apart
+    row, rival = np.nonzero(rivals)
+    u = calibration.PROVISIONAL * rho[row] / apart[row, rival]
+    thresholds = np.log((1 - root * u) / u)
+    queries, gaps = rows.queries()[row], rows.tokens[row, best[row]] - rows.tokens[row, rival]
+    if len(row) > most:
+        score = np.sum((queries @ near.reshape(queries.shape[1], -1)) * gaps, axis=1)
+        lengths = np.linalg.norm(queries, axis=1) * np.linalg.norm(gaps, axis=1)
+        nearest = np.argsort((score - thresholds) / lengths, kind="stable")[:most]
+        queries, gaps, thresholds = queries[nearest], gaps[nearest], thresholds[nearest]
+    return HalfSpaces(outer(queries, gaps), thresholds)
 
 
 def pair_rows(state: State) -> Rows:
@@ -217,18 +221,19 @@ def filter_batch(
     return Promising(pairs, batch.rows(alone[0][order], alone[1][order]), len(chunk.x))
 
 
-def read_batch(state: State, reader: Reader) -> State | None:
-    """Read the next batch and keep its promising rows; None when there is none."""
-    found = reader.read(state.batches_read)
-    if found is None:
-        return None
-    pairs, singles = found.pairs, found.singles
-    if state.pair_tokens is not None:
-        pairs, singles = Rows.join([pair_rows(state), pairs]), Rows.join([single_rows(state), singles])
-    pairs, singles = (
-        _bounded(pairs, _pair_ease(pairs, state)),
-        _bounded(singles, _single_ease(singles, state)),
-    )
+def read_on(state: State, reader: Reader, batches: int) -> State:
+    """Read up to `batches` more batches and keep their promising rows; the same state when there are none."""
+    numbers = range(state.batches_read, state.batches_read + batches)
+    found = [part for part in map(reader.read, numbers) if part is not None]
+    if not found:
+        return state
+    before = [] if state.pair_tokens is None else [Promising(pair_rows(state), single_rows(state), 0)]
+    pairs = Rows.join([part.pairs for part in before + found])
+    singles = Rows.join([part.singles for part in before + found])
+    if len(pairs.query) > calibration.MOST_ROWS:
+        pairs = _easiest(pairs, _pair_ease(pairs, state))
+    if len(singles.query) > calibration.MOST_ROWS:
+        singles = _easiest(singles, _single_ease(singles, state))
     return dataclasses.replace(
         state,
         pair_tokens=pairs.tokens,
@@ -239,15 +244,13 @@ def read_batch(state: State, reader: Reader) -> State | None:
         single_outputs=singles.outputs,
         single_query=singles.query,
         single_keys=singles.keys,
-        batches_read=state.batches_read + 1,
-        examples_read=state.examples_read + found.examples,
+        batches_read=state.batches_read + len(found),
+        examples_read=state.examples_read + sum(part.examples for part in found),
     )
 
 
-def _bounded(rows: Rows, ease: Float[np.ndarray, "n"]) -> Rows:
-    """At most MOST_ROWS rows: when there are more, those that are explained best."""
-    if len(rows.query) <= calibration.MOST_ROWS:
-        return rows
+def _easiest(rows: Rows, ease: Float[np.ndarray, "n"]) -> Rows:
+    """The MOST_ROWS rows that are explained best."""
     return rows.take(np.sort(np.argsort(ease, kind="stable")[: calibration.MOST_ROWS]))
 
 

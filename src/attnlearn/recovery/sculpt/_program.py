@@ -20,7 +20,7 @@ class Program:
     >>> program = Program(np.eye(2), np.zeros(2), np.ones(2), radius=5.0)
     >>> program.lowest(np.array([-1.0, -1.0])).tolist()
     [1.0, 1.0]
-    >>> program.add(np.array([[1.0, -1.0]]), np.array([0.5]))
+    >>> program.add(np.array([[1.0, -1.0]]), np.array([0.5]), np.array([np.inf]))
     >>> program.lowest(np.array([-1.0, -1.0])).tolist()
     [1.0, 0.5]
     """
@@ -39,11 +39,16 @@ class Program:
         self.solver.setOptionValue("solver", "simplex")
         box = np.full(rows.shape[1], radius)
         self.solver.addVars(len(box), -box, box)
-        self._append(rows, low, high)
+        self.add(rows, low, high)
 
-    def add(self, rows: Float[np.ndarray, "n p"], low: Float[np.ndarray, "n"]) -> None:
-        """Require also rows . theta >= low."""
-        self._append(rows, low, np.full(len(low), highspy.kHighsInf))
+    def add(
+        self, rows: Float[np.ndarray, "n p"], low: Float[np.ndarray, "n"], high: Float[np.ndarray, "n"]
+    ) -> None:
+        """Require also low <= rows . theta <= high; limits may be infinite."""
+        n, p = rows.shape
+        starts = np.arange(0, n * p, p, dtype=np.int32)
+        indices = np.tile(self.columns, n)
+        self.solver.addRows(n, low, high, n * p, starts, indices, np.ascontiguousarray(rows).reshape(-1))
 
     def lowest(self, direction: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"] | None:
         """A point at which direction . theta is least, or None when there is none."""
@@ -53,9 +58,3 @@ class Program:
         if self.solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         return np.array(self.solver.getSolution().col_value)
-
-    def _append(self, rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        n, p = rows.shape
-        starts = np.arange(0, n * p, p, dtype=np.int32)
-        indices = np.tile(self.columns, n)
-        self.solver.addRows(n, low, high, n * p, starts, indices, np.ascontiguousarray(rows).reshape(-1))

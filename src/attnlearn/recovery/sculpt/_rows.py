@@ -102,6 +102,7 @@ def scan(total: Float[np.ndarray, "e1 o"], batch: Batch) -> Scan:
     """How well one token and two tokens explain each row, in float32 and in pieces of fixed size."""
     n, k, _ = batch.tokens.shape
     size = max(1, calibration.SCAN_NUMBERS // (k * k * max(k, 2)))
+    size = min(size, 1 << max(0, n - 1).bit_length())  # a power of two: the last batch is seldom a new shape
     parts = []
     with precision(np.float32):
         single = jnp.asarray(total, jnp.float32)
@@ -149,15 +150,21 @@ def _scan(total: jax.Array, tokens: jax.Array, outputs: jax.Array, visible: jax.
 
 
 def explain_pairs(total: Float[np.ndarray, "e1 o"], rows: Rows) -> Pairs:
-    """The best pair of every row and the runner-up, in float64."""
+    """The best pair of every row and the runner-up, in float64 (residuals below 1e-8 of the output are rounding)."""
     first, second = np.triu_indices(rows.tokens.shape[1], 1)
-    values = rows.features() @ total
-    apart = values[:, first] - values[:, second]
-    rest = rows.outputs[:, None] - values[:, second]
-    length = np.sum(apart**2, axis=-1)
-    weight = np.clip(np.sum(rest * apart, axis=-1) / np.maximum(length, np.finfo(float).tiny), 0, 1)
-    residual = np.linalg.norm(rest - weight[..., None] * apart, axis=-1)
-    residual = np.where(rows.keys[:, first] & rows.keys[:, second], residual, np.inf)
+    values = rows.tokens @ total[:-1]
+    rest = rows.outputs - total[-1]
+    gram = values @ values.swapaxes(1, 2)
+    norms = np.diagonal(gram, axis1=1, axis2=2)
+    cross = (values @ rest[..., None])[..., 0]
+    # y - v_c - lambda (v_b - v_c), in inner products: no array holds a vector for every pair.
+    apart = norms[:, first] + norms[:, second] - 2 * gram[:, first, second]
+    along = cross[:, first] - cross[:, second] - gram[:, first, second] + norms[:, second]
+    weight = np.clip(along / np.maximum(apart, np.finfo(float).tiny), 0, 1)
+    square = np.sum(rest**2, axis=1)[:, None] - 2 * cross[:, second] + norms[:, second]
+    square += weight * (weight * apart - 2 * along)
+    residual = np.sqrt(np.maximum(square, 0))
+    residual[~(rows.keys[:, first] & rows.keys[:, second])] = np.inf
     each = np.arange(len(residual))
     best = np.argmin(residual, axis=1)
     smallest = residual[each, best]

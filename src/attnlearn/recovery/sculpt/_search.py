@@ -61,8 +61,9 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
         "select_error": judged[best][0],
         "select_worst": judged[best][1],
         "coordinates": polished[best][0],
+        "answer": judged[best][2].parameters._asdict(),
     }
-    return dataclasses.replace(state, **judged[best][2].parameters._asdict()), info
+    return dataclasses.replace(state, **info["answer"]), info
 
 
 def _layer(state: State, points: Float[np.ndarray, "m q"], chunk: Any) -> AttentionLayer:

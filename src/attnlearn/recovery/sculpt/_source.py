@@ -77,4 +77,9 @@ class OnDemand:
         words = np.random.SeedSequence([self.seed, 0x5C0197, number]).generate_state(1)
         x = self.model.sample(size, seed=int(words[0]))
         require(not isinstance(x, tuple), "x", "must be a data model without labels", self.model)
-        return Chunk(x, Oracle.wrap(self.oracle)(x), None)
+        asked = (
+            self.oracle
+            if isinstance(self.oracle, Oracle)
+            else Oracle.wrap(self.oracle, batch_size=self.batch)
+        )
+        return Chunk(x, asked(x), None)

@@ -164,6 +164,7 @@ def anneal(start: Float[np.ndarray, "e1 o"], batch: Batch, shares: tuple[float, 
     return SumFit(*best[1:], best[0], scales)
 
 
+@jax.jit
 def _assign(total, tokens, outputs, visible):
     values = tokens @ total[:-1]
     rest = outputs - total[-1]
