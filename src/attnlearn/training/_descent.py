@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
 
 from attnlearn.training._calibration import ADAM, SEGMENT_STEPS
 from attnlearn.training._leave_one_out import advance_distances
-from attnlearn.training._loss import Chunks, Evaluation, evaluate
+from attnlearn.training._loss import Chunks, Evaluation, evaluate, evaluate_many
 from attnlearn.training._model import Array, Model, Weights
 
 OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
@@ -57,11 +59,21 @@ class Trace(NamedTuple):
     slope: Any
 
 
+class Curves(NamedTuple):
+    """What many runs at once record: (runs, steps) each."""
+
+    loss: Any
+    margin: Any
+    accuracy: Any
+
+
 def start(optimizer: str, weights: Weights, distances: Any) -> State:
     """The state before the first step."""
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    moments = (zeros, zeros) if optimizer == "adam" else None
-    return State(weights, moments, distances, jnp.zeros((), jnp.int32))
+    moments = None
+    if optimizer == "adam":
+        zeros = jax.tree.map(jnp.zeros_like, weights)
+        moments = (zeros, zeros)
+    return State(weights, moments, distances, np.zeros((), np.int32))
 
 
 def dot(a: Weights, b: Weights) -> Array:
@@ -91,7 +103,9 @@ def evidence(evaluation: Evaluation, weights: Weights, comparator: Weights, chun
     )
 
 
-def _update(optimizer: str, state: State, entry: Trace, gradient: Weights, step: Array) -> State:
+def _update(
+    optimizer: str, state: State, loss: Array, gradient_sq: Array, gradient: Weights, step: Array
+) -> State:
     count = state.count + 1
     moments = state.moments
     if optimizer == "adam":
@@ -105,11 +119,11 @@ def _update(optimizer: str, state: State, entry: Trace, gradient: Weights, step:
         moments = (m, v)
     else:
         direction = gradient
-        safe = jnp.maximum(entry.gradient_sq, jnp.finfo(step.dtype).tiny)
+        safe = jnp.maximum(gradient_sq, jnp.finfo(step.dtype).tiny)
         if optimizer == "normalized":
             step = step / jnp.sqrt(safe)
         elif optimizer == "polyak":
-            step = jnp.minimum(step, entry.loss / safe)
+            step = jnp.minimum(step, loss / safe)
     weights = jax.tree.map(lambda p, g: p - step * g, state.weights, direction)
     return State(weights, moments, state.distances, count)
 
@@ -136,7 +150,8 @@ def advance(
             distances = advance_distances(model, state.distances, result.margins, entry, chunks, rates)
             state = state._replace(distances=distances)
         trace = jax.tree.map(lambda all, one: all.at[index].set(one.astype(all.dtype)), trace, entry)
-        return _update(optimizer, state, entry, result.gradient, rates.step), trace
+        after = _update(optimizer, state, entry.loss, entry.gradient_sq, result.gradient, rates.step)
+        return after, trace
 
     empty = jnp.full((SEGMENT_STEPS,), jnp.nan, scales.dtype)
     trace = Trace(*(empty for _ in Trace._fields))
@@ -149,20 +164,33 @@ def advance_many(
     optimizer: str,
     states: State,
     chunks: Chunks,
-    scales: Array,
-    rates: Rates,
+    scales: Float[Array, "runs h"],
+    step: Array,
     steps: Array,
-) -> tuple[State, Trace]:
-    """As `advance` for many runs at once: states, scales and weights of the examples have a leading axis.
+) -> tuple[State, Curves]:
+    """As `advance` for runs that share the tokens and the step; the parts of `states` have a leading axis.
 
-    Runs share the tokens; they may differ in start, number of heads (scales of 0) and example weights.
+    The runs may differ in start and number of heads (scales of 0). Only what a sweep shows is recorded.
     """
+    runs = scales.shape[0]
+    present = chunks.weight[..., None] > 0
 
-    def one(state, scales, weight, rates):
-        mine = Chunks(chunks.x, chunks.y, weight)
-        return advance(model, optimizer, False, state, mine, scales, state.weights, rates, steps)
+    def body(index, carry):
+        states, curves = carry
+        heads = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), states.weights)
+        result = evaluate_many(model, heads, scales.reshape(-1), chunks, runs)
+        gradient = jax.tree.map(lambda part, like: part.reshape(like.shape), result.gradient, states.weights)
+        entry = Curves(
+            loss=result.loss,
+            margin=jnp.min(jnp.where(present, result.margins, jnp.inf), axis=(0, 1)),
+            accuracy=jnp.sum(present & (result.margins > 0), axis=(0, 1)) / jnp.maximum(present.sum(), 1),
+        )
+        curves = jax.tree.map(lambda all, one: all.at[:, index].set(one.astype(all.dtype)), curves, entry)
+        update = jax.vmap(partial(_update, optimizer), in_axes=(0, 0, 0, 0, None))
+        return update(states, entry.loss, jax.vmap(dot)(gradient, gradient), gradient, step), curves
 
-    return jax.vmap(one)(states, scales, chunks.weight, rates)
+    empty = jnp.full((runs, SEGMENT_STEPS), jnp.nan, scales.dtype)
+    return jax.lax.fori_loop(0, steps, body, (states, Curves(empty, empty, empty)))
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -40,16 +40,16 @@ def initialize(
     require(init in INITIALIZATIONS, "init", f"must be one of {', '.join(INITIALIZATIONS)}", init)
     _, tokens, dim = x.shape
     rows = model.positions(tokens)
-    u = np.zeros((num_heads, rows, dim))
-    w = np.zeros((num_heads, dim, dim))
+    u, w = (num_heads, rows, dim), (num_heads, dim, dim)
     if init == "gaussian":
-        u = scale * rng.standard_normal(u.shape) / np.sqrt(rows * dim)
-        w = scale * rng.standard_normal(w.shape) / dim
-    elif init == "first-step":
-        mean = np.einsum("n,nd->d", y, x.mean(axis=1, dtype=np.float64)) / (2 * len(x))
-        signs = 1.0 - 2.0 * rng.integers(0, 2, size=num_heads)
-        u = scale * signs[:, None, None] * np.broadcast_to(mean, u.shape)
-    return Weights(u.astype(x.dtype), w.astype(x.dtype))
+        first = scale * rng.standard_normal(u) / np.sqrt(rows * dim)
+        return Weights(first.astype(x.dtype), (scale * rng.standard_normal(w) / dim).astype(x.dtype))
+    if init == "zero":
+        return Weights(np.zeros(u, x.dtype), np.zeros(w, x.dtype))
+    mean = np.einsum("n,nd->d", y, x.mean(axis=1, dtype=np.float64)) / (2 * len(x))
+    signs = 1.0 - 2.0 * rng.integers(0, 2, size=num_heads)
+    first = scale * signs[:, None, None] * np.broadcast_to(mean, u)
+    return Weights(first.astype(x.dtype), np.zeros(w, x.dtype))
 
 
 def first_step_size(scale: float, num_heads: int) -> float:

@@ -2,7 +2,8 @@
 
     L = sum_j weight_j log(1 + exp(-y_j Phi_j)),   weight_j = 1/n unless told otherwise
 
-The gradient is the model's backward pass with the coefficients weight_j y_j l'_j. Memory: one chunk's
+The gradient is the model's backward pass with the coefficients weight_j y_j l'_j. Runs that share the tokens are
+evaluated together, as more heads. Memory: one chunk's
 temporaries and one gradient, whatever n is. A last chunk that is not full is padded with examples of weight 0.
 """
 
@@ -66,16 +67,27 @@ def cut(
 
 def evaluate(model: Model, weights: Weights, scales: Array, chunks: Chunks) -> Evaluation:
     """Loss, gradient and margins at `weights`; pure JAX, to be traced inside a compiled function."""
+    one = evaluate_many(model, weights, scales, chunks, runs=1)
+    return Evaluation(one.loss[0], one.gradient, one.margins[..., 0])
+
+
+def evaluate_many(model: Model, weights: Weights, scales: Array, chunks: Chunks, runs: int) -> Evaluation:
+    """As `evaluate` for runs that share the tokens: their heads stand one after the other, loss (runs,).
+
+    To the products, `runs` times H heads are only more heads, so one large product serves all runs.
+    """
     packed = model.pack(weights, scales)
+    heads = scales.shape[0] // runs
 
     def one(total, chunk):
-        phi, saved = model.forward(packed, chunk.x)
-        margins = chunk.y * phi
-        loss = jnp.sum(chunk.weight * jax.nn.softplus(-margins))
-        gradient = model.backward(saved, chunk.x, -chunk.weight * chunk.y * jax.nn.sigmoid(-margins))
+        parts, saved = model.forward(packed, chunk.x)
+        margins = chunk.y[:, None] * parts.reshape(-1, runs, heads).sum(axis=2)
+        loss = jnp.sum(chunk.weight[:, None] * jax.nn.softplus(-margins), axis=0)
+        slopes = -(chunk.weight * chunk.y)[:, None] * jax.nn.sigmoid(-margins)
+        gradient = model.backward(saved, chunk.x, jnp.repeat(slopes, heads, axis=1))
         return jax.tree.map(jnp.add, total, (loss, gradient)), margins
 
-    zeros = (jnp.zeros((), scales.dtype), jax.tree.map(jnp.zeros_like, packed))
+    zeros = (jnp.zeros((runs,), scales.dtype), jax.tree.map(jnp.zeros_like, packed))
     (loss, gradient), margins = jax.lax.scan(one, zeros, chunks)
     return Evaluation(loss, model.unpack(gradient, scales), margins)
 
@@ -83,4 +95,4 @@ def evaluate(model: Model, weights: Weights, scales: Array, chunks: Chunks) -> E
 def values(model: Model, weights: Weights, scales: Array, x: Float[Array, "b c k d"]) -> Float[Array, "b c"]:
     """Phi of every example."""
     packed = model.pack(weights, scales)
-    return jax.lax.map(lambda chunk: model.forward(packed, chunk)[0], x)
+    return jax.lax.map(lambda chunk: model.forward(packed, chunk)[0].sum(axis=1), x)

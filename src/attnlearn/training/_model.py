@@ -57,11 +57,11 @@ class Model(Protocol):
         ...
 
     def forward(self, packed: tuple[Array, Array], x: Array) -> tuple[Array, Any]:
-        """Values Phi (c,) of a chunk, and what `backward` needs."""
+        """What each head adds to Phi (c, H) for the examples of a chunk, and what `backward` needs."""
         ...
 
     def backward(self, saved: Any, x: Array, coefficients: Array) -> tuple[Array, Array]:
-        """Packed gradient of sum_i coefficients_i Phi_i."""
+        """Packed gradient of sum_ih coefficients_ih Phi_ih, Phi_ih what head h adds to Phi_i."""
         ...
 
     def unpack(self, gradient: tuple[Array, Array], scales: Array) -> Weights:
@@ -100,26 +100,30 @@ class AttentionModel:
         return u, weights.w.transpose(2, 0, 1).reshape(dim, heads * dim)
 
     def forward(self, packed: tuple[Array, Array], x: Float[Array, "c k d"]) -> tuple[Array, Any]:
-        """Phi of each example; saves attention and its score derivative, both (c, k - 1, H x positions)."""
+        """Every head's part of Phi; saves attention and its score derivative, both (c, k - 1, H x positions)."""
         u, w = packed
         first, keys = _relative(x)
-        scores = self.scores(w, keys, self.queries(x))
+        queries = self.queries(x)
+        scores = self.scores(w, keys, queries)
         g = (keys.reshape(-1, len(u)) @ u).reshape(scores.shape)
         top = scores.max(axis=1, keepdims=True, initial=0.0)  # 0 is the score of the first token
         exponentials = jnp.exp(scores - top)
         attention = exponentials / (exponentials.sum(axis=1, keepdims=True) + jnp.exp(-top))
         r = (attention * g).sum(axis=1, keepdims=True)
-        return r.sum(axis=(1, 2)) + first @ u.sum(axis=1), (attention, attention * (g - r))
+        rows = (r[:, 0] + first @ u).reshape(len(x), -1, queries.shape[1])
+        return rows.sum(axis=2), (attention, attention * (g - r))
 
     def backward(
-        self, saved: Any, x: Float[Array, "c k d"], coefficients: Float[Array, "c"]
+        self, saved: Any, x: Float[Array, "c k d"], coefficients: Float[Array, "c h"]
     ) -> tuple[Array, Array]:
-        """Sums over the chunk; the coefficients scale the thin factor of each product."""
+        """Sums over the chunk; a head's coefficient scales its attention, so that all heads share the tokens."""
         attention, j = saved
         first, keys = _relative(x)
-        weighted = (keys * coefficients[:, None, None]).reshape(-1, x.shape[-1])
-        gradient_u = weighted.T @ attention.reshape(-1, attention.shape[-1]) + (coefficients @ first)[:, None]
-        return gradient_u, self.score_gradient(j, keys, self.queries(x) * coefficients[:, None, None])
+        queries = self.queries(x)
+        spread = jnp.repeat(coefficients, queries.shape[1], axis=1)[:, None]
+        weighted = (attention * spread).reshape(-1, attention.shape[-1])
+        gradient_u = keys.reshape(-1, x.shape[-1]).T @ weighted + first.T @ spread[:, 0]
+        return gradient_u, self.score_gradient(j * spread, keys, queries)
 
     def scores(
         self, w: Float[Array, "d hd"], keys: Float[Array, "c l d"], queries: Float[Array, "c p d"]

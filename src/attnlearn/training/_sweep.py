@@ -1,9 +1,10 @@
 """Many runs at once: seeds and head counts share one compiled, vectorised loop; blocks go to the engine.
 
-Runs with fewer heads than the largest are padded with heads of scale 0, which stay where they start. A block
-of runs is vmapped over one shared copy of the tokens; blocks are mapped by the engine in order, so the result
-does not depend on the number of workers. Cost: a padded run costs as much as the largest. What can fail: too
-large a step gives NaN losses for that run only.
+Runs with fewer heads than the largest are padded with heads of scale 0, which stay where they start. The heads of a
+block of runs stand side by side over one shared copy of the tokens: to the large products they are only more heads,
+which is faster than mapping the step over the runs. Blocks are mapped by the engine in order, so the result does not
+depend on the number of workers. Cost: a padded run costs as much as the largest. What can fail: too large a step gives
+NaN losses for that run only.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from attnlearn._types import ArrayLike
 from attnlearn.data._base import require_count
 from attnlearn.engine import Engine, blocks
 from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_BLOCK
-from attnlearn.training._compare import tangent
-from attnlearn.training._descent import Rates, Trace, advance_many, start
+from attnlearn.training._compare import tangent, to_device
+from attnlearn.training._descent import Curves, advance_many, start
 from attnlearn.training._initialize import initialize
-from attnlearn.training._loss import Chunks, cut
+from attnlearn.training._loss import cut
 from attnlearn.training._model import Model, Weights
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
 from attnlearn.training._trained import TrainedClassifier
@@ -89,14 +90,14 @@ def fit_many(
     pieces = [runs[piece] for piece in blocks(len(runs), SWEEP_BLOCK)]
     found = Engine.parse(engine).map(partial(_run_block, problems, chosen), pieces)
     traces = np.concatenate([trace for trace, _ in found], axis=1)
-    names = dict(zip(Trace._fields, traces))
+    curves = Curves(*traces)
     return Sweep(
         seeds,
         counts,
         chosen,
-        names["loss"],
-        names["margin"],
-        names["accuracy"],
+        curves.loss,
+        curves.margin,
+        curves.accuracy,
         tuple(classifier for _, classifiers in found for classifier in classifiers),
     )
 
@@ -132,19 +133,15 @@ def _run_block(problems: list[Problem], step: float, runs: list[tuple[int, int]]
         stacked = Weights(*(jnp.asarray(np.stack([_pad(s[k], most) for s in starts])) for k in (0, 1)))
         heads = np.array([problems[index].num_heads for _, index in runs])
         scales = np.where(np.arange(most) < heads[:, None], heads[:, None] ** -0.5, 0.0).astype(first.dtype)
-        chunks = cut(first.x, first.y, most * len(runs))
-        weight = np.broadcast_to(chunks.weight, (len(runs), *chunks.weight.shape))
-        chunks = Chunks(jnp.asarray(chunks.x), jnp.asarray(chunks.y), jnp.asarray(weight))
+        chunks = to_device(cut(first.x, first.y, most * len(runs)))
         states = _states(first, stacked, len(runs))
-        rates = Rates(*(jnp.full((len(runs),), value, first.dtype) for value in (step, first.radius, most)))
         traces = []
         for done in range(0, first.max_steps, SEGMENT_STEPS):
             steps = min(SEGMENT_STEPS, first.max_steps - done)
-            states, trace = advance_many(
-                first.model, first.optimizer, states, chunks, jnp.asarray(scales), rates, jnp.asarray(steps)
-            )
-            traces.append(np.asarray(jnp.stack(trace))[:, :, :steps])
-        u, w = np.asarray(states.weights.u), np.asarray(states.weights.w)
+            numbers = jnp.asarray(scales), jnp.asarray(step, first.dtype), jnp.asarray(steps)
+            states, trace = advance_many(first.model, first.optimizer, states, chunks, *numbers)
+            traces.append(np.stack([np.asarray(part)[:, :steps] for part in trace]))
+        u, w = map(np.asarray, states.weights)
     tokens = first.x.shape[1]
     classifiers = [
         TrainedClassifier(u[run, :count], w[run, :count], first.model, tokens)
@@ -154,9 +151,11 @@ def _run_block(problems: list[Problem], step: float, runs: list[tuple[int, int]]
 
 
 def _states(problem: Problem, stacked: Weights, num: int) -> Any:
-    one = start(problem.optimizer, stacked, jnp.zeros((num,), problem.dtype))
-    return one._replace(count=jnp.zeros((num,), jnp.int32))
+    one = start(problem.optimizer, stacked, np.zeros((num,), problem.dtype))
+    return one._replace(count=np.zeros((num,), np.int32))
 
 
 def _pad(part: np.ndarray, heads: int) -> np.ndarray:
+    if len(part) == heads:
+        return part
     return np.concatenate([part, np.zeros((heads - len(part), *part.shape[1:]), part.dtype)])

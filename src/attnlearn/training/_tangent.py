@@ -48,7 +48,7 @@ def tangent_kernel(model: Model, weights: Weights, scales: Array, x: Array) -> F
 
 def _head_gradient(model: Model, one: Weights, scale: Array, example: Array) -> tuple[Array, Array]:
     _, saved = model.forward(model.pack(one, scale[None]), example[None])
-    gradient_u, gradient_w = model.backward(saved, example[None], jnp.ones((1,), example.dtype))
+    gradient_u, gradient_w = model.backward(saved, example[None], jnp.ones((1, 1), example.dtype))
     return gradient_u * scale, gradient_w  # the scale is already in the packed read-out that gradient_w saw
 
 
@@ -92,8 +92,10 @@ def combine_gradients(
     packed = model.pack(weights, scales)
 
     def one(total, chunk):
-        _, saved = model.forward(packed, chunk[0])
-        return jax.tree.map(jnp.add, total, model.backward(saved, *chunk)), None
+        tokens, factors = chunk
+        parts, saved = model.forward(packed, tokens)
+        spread = jnp.broadcast_to(factors[:, None], parts.shape)
+        return jax.tree.map(jnp.add, total, model.backward(saved, tokens, spread)), None
 
     total, _ = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, packed), (x, coefficients))
     return model.unpack(total, scales)
