@@ -104,10 +104,10 @@ READ_GROWTH = 3.0
 """Examples after a round over those before it, at most: the yield falls threefold with the tolerance at m = 2, and
 ninefold at m = 3, where a second round seldom pays."""
 STILL_SHRINKING = 0.9
-"""The alternation goes on while the hull's error indicator falls by a tenth a round."""
-HULL_ENOUGH = 0.01
-"""From the second round on, an error indicator of one per cent ends the alternation: the search and refine need no
-more (refine works from 40 %)."""
+"""The alternation goes on while the body's width across the hull falls by a tenth a round."""
+NARROW = 0.05
+"""Width across the hull over the hull's distance from 0 that ends the alternation, from the second round on: 3.5 % of
+‖Theta_i‖_F for two incoherent heads of equal norm, where hulls were off by 0.5 to 1.5 %."""
 WIDTH_DIRECTIONS = 3
 SATURATED_SHARE = 0.9
 

@@ -2,7 +2,9 @@
 
 One round: read until enough rows are certified at this tolerance; build the body from the narrowest slabs that the
 hull of all of them agrees with; take its minimum-norm point; let that point pick the rows that give the sum again;
-measure the body's widths along and across the hull. The next round has a smaller tolerance, hence narrower slabs.
+measure the body's widths along and across the hull. The next round has a smaller tolerance, hence narrower slabs. It
+ends when the body is narrow enough across the hull, no longer shrinks, or no examples are left; the round with the
+narrowest body counts.
 
 Evidence of every round: slabs, half-spaces, slabs dropped, widths, gaps of the singular values, the hull's error
 indicator, the estimated error of the sum, examples read. Cost: one pass over the examples in all, and a few dozen
@@ -33,7 +35,7 @@ from attnlearn.recovery.sculpt._certify_rows import (
     slabs_of,
 )
 from attnlearn.recovery.sculpt._diagnose import broken_condition
-from attnlearn.recovery.sculpt._hull import Hull, count_heads, fit_hull, half_disagreement
+from attnlearn.recovery.sculpt._hull import Hull, count_heads, fit_hull, half_disagreement, whole_size
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt, refine_sum
 
@@ -56,7 +58,7 @@ def carve(
                 raise _nothing_to_carve(problem, state, slabs, tolerance, tools)
             break
         try:
-            state, info = one_round(problem, state, slabs, tools, len(rounds))
+            state, info = one_round(problem, state, slabs, tools)
         except AttnlearnError:
             if best is None:
                 raise _nothing_to_carve(problem, state, slabs, tolerance, tools) from None
@@ -67,11 +69,9 @@ def carve(
         done = None if attempt is None else attempt(problem, state, tools)
         if done is not None:
             return done, {"rounds": rounds, "tolerance": tolerance, "examples": state.examples_read}
-        if best is not None and info["hull_error"] > calibration.STILL_SHRINKING * best["hull_error"]:
-            best = min(best, rounds[-1], key=lambda entry: entry["hull_error"])
-            break
-        best = rounds[-1]
-        if len(rounds) > 1 and info["hull_error"] <= calibration.HULL_ENOUGH:
+        shrinking = best is None or info["width"] <= calibration.STILL_SHRINKING * best["width"]
+        best = rounds[-1] if best is None else min(best, rounds[-1], key=lambda entry: entry["width"])
+        if not shrinking or (len(rounds) > 1 and info["width"] <= problem.config.narrow):
             break
         tolerance /= problem.config.shrink
     state = dataclasses.replace(state, tolerance=float(best["tolerance"]))
@@ -104,14 +104,13 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
             return state, slabs
 
 
-def one_round(
-    problem: Problem, state: State, slabs: Slabs, tools: Tools, number: int
-) -> tuple[State, dict[str, Any]]:
+def one_round(problem: Problem, state: State, slabs: Slabs, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Body, minimum-norm point, widths, and the sum again."""
     hull, gaps = find_hull(problem, slabs)
     body, missed = body_of(state, slabs, hull, calibration.BODY_SLABS)
     point = body.minimum_norm_point()
     state = dataclasses.replace(state, minimum_norm=point.reshape(-1, state.root.shape[1]))
+    widths = measured_widths(body, hull, tools.rng("widths"))
     info = {
         "slabs": len(slabs.offsets),
         "half_width": float(np.median(slabs.widths)),
@@ -124,7 +123,8 @@ def one_round(
         "num_heads": len(hull.directions) + 1,
         "hull_error": half_disagreement(slabs, len(hull.directions) + 1),
         "minimum_norm": float(np.linalg.norm(point)),
-        **measured_widths(body, hull, tools.rng(f"widths {number}")),
+        "width": max(widths["widths_across"]) / whole_size(hull),
+        **widths,
     }
     state, info["sum"] = refine_sum(state, single_rows(state))
     info["sum_error"] = doubt(state)
@@ -165,7 +165,7 @@ def _varied(slabs: Slabs, most: int) -> np.ndarray:
 
 
 def measured_widths(body: Body, hull: Hull, rng: np.random.Generator) -> dict[str, Any]:
-    """Widths of the body along the hull, and across it: in the directions seen least, and in random ones."""
+    """Widths of the body along the hull, and across it in random directions: the same ones every round."""
     across = rng.standard_normal((calibration.WIDTH_DIRECTIONS, body.normals.shape[1]))
     across -= (across @ hull.directions.T) @ hull.directions
     return {

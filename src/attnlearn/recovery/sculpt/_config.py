@@ -16,7 +16,8 @@ class SculptConfig:
     memory (crude sum, select, certify, refine). `tolerance` is the first residual tolerance, divided by `shrink`
     every round, at most `max_rounds` times. `window`: a row is used only if its smaller attention weight is at
     least so many tolerances; `rivalry`: and if the second-best pair is so many times worse. `slabs_per_unknown`
-    slabs are gathered before a body is built. `refine=False` ends with the answer of the search.
+    slabs are gathered before a body is built. `narrow` ends the alternation: the body's width across the hull over the
+    hull's distance from 0. `refine=False` ends with the answer of the search.
 
     >>> SculptConfig(refine=False).tolerance
     0.05
@@ -31,6 +32,7 @@ class SculptConfig:
     window: float = calibration.WINDOW
     rivalry: float = calibration.RIVALRY
     slabs_per_unknown: float = calibration.SLABS_PER_UNKNOWN
+    narrow: float = calibration.NARROW
     max_heads: int = 4
     net_points: int = 40
     starts: int = 24
@@ -49,6 +51,7 @@ class SculptConfig:
         require(
             self.slabs_per_unknown >= 1, "slabs_per_unknown", "must be at least 1", self.slabs_per_unknown
         )
+        require(self.narrow >= 0, "narrow", "must not be negative", self.narrow)
         require(self.max_heads >= 1, "max_heads", "must be at least 1", self.max_heads)
         require(self.net_points >= 3, "net_points", "must be at least 3", self.net_points)
         require(self.starts >= 1, "starts", "must be at least 1", self.starts)
