@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from attnlearn.reporting import Lines, Series
+from benchmarks.render import _sculpt
 from benchmarks.render._lines import Row, Suite
 
 STYLE = """<style>
@@ -45,7 +46,8 @@ def pictures(suites: dict[str, Suite]) -> dict[str, Lines]:
         "extract-dim.svg": _lines("Queries to extract, m = 4, rank 4", dims, "dim", {"sequences": "sequences asked", "unknowns": "unknowns"}, "dimension d", "count"),
         "extract-heads.svg": _lines("Queries to extract, d = 16, full rank", heads, "heads", {"scalars": "scalars read", "published_scalars": "published count", "unknowns": "unknowns"}, "number of heads", "count"),
     }  # fmt: skip
-    return {name: display for name, display in found.items() if max(len(s.x) for s in display.series) > 1}
+    known = {name: display for name, display in found.items() if max(len(s.x) for s in display.series) > 1}
+    return known | (_sculpt.pictures(suites["sculpt"].lines) if "sculpt" in suites else {})
 
 
 def svg(display: Lines) -> str:
