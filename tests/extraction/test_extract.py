@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, NotEstablished, Outcome, distance, load
+from attnlearn import AttentionLayer, NotEstablished, Outcome, distance, hard, load
 from attnlearn.extraction import ExtractConfig, extract, leak
 from attnlearn.oracle import Oracle
 
@@ -129,9 +129,31 @@ def test_a_small_foreign_term_is_never_certified(seed, layer):
     assert not solution.certified
 
 
-def test_more_heads_than_outputs_is_an_outcome(seed):
+DEPENDENT = {
+    "more heads than outputs": lambda: AttentionLayer.random(5, 3, seed=0),
+    "opposite heads": lambda: _opposite(AttentionLayer.random(2, 6, seed=0)),
+    "parity of two bits": lambda: hard.parity(6, 2, seed=0),
+}
+
+
+def _opposite(layer):
+    return layer.replace(w=np.stack([layer.w[0], -layer.w[0]]))
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_heads_whose_values_depend_on_each_other_are_found(seed, name):
+    truth = DEPENDENT[name]()
+    solution = run(truth, dim=truth.dim, seed=seed)
+    assert solution.certified
+    assert solution.layer.num_heads == truth.num_heads
+    assert distance(solution.layer, truth).max < 1e-11
+
+
+def test_too_many_dependent_heads_are_an_outcome(monkeypatch, seed):
+    monkeypatch.setattr("attnlearn.extraction._calibration.SEARCH_UNKNOWNS", 10)
     solution = run(AttentionLayer.random(5, 3, seed=seed), dim=3, seed=seed)
     assert solution.outcome is Outcome.HEADS_INDISTINGUISHABLE
+    assert solution.stats["failures"][0]["heads_at_least"] == 5
 
 
 def test_rounded_answers_state_the_floor(seed, layer):

@@ -8,6 +8,7 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.extraction._complete import complete, gap_rank
+from attnlearn.extraction._joint import solve_joint
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
 from attnlearn.extraction._match import Swept, logit_scale, match
 from attnlearn.extraction._measure import measure
@@ -188,3 +189,19 @@ def test_one_misread_rank_does_not_change_that_of_all():
     assert candidate_ranks([3, 3], small=False) == [3, None]
     assert candidate_ranks([1, 3, 1], small=True) == [3]
     assert candidate_ranks(None, small=False) == [None]
+
+
+def test_dependent_values_are_solved_jointly(rng):
+    heads, q = 4, 2
+    slopes = rng.standard_normal((heads, q + 2))
+    values = np.array([1.0, -1.0, 1.0, -1.0])[:, None] * np.array([[0.5, 2.0]])
+    x = features(2 * rng.standard_normal((60, q)), causal=False)
+    shift = np.where(np.arange(len(x)) % 3 == 0, -np.log(2), 0.0)
+    rows = np.vstack([sigmoid(x @ slopes.T + shift[:, None]) @ values, values.sum(0)])[None]
+    near = slopes + 0.01 * rng.standard_normal(slopes.shape)
+    found, weights, residual = solve_joint(near[None], x, shift, rows)
+    assert residual[0] < 1e-13
+    assert np.abs(found[0] - slopes).max() < 1e-8
+    assert np.abs(weights[0] - values).max() < 1e-8
+    flipped = near * np.array([-1.0, -1.0, 1.0, 1.0])[:, None]
+    assert solve_joint(flipped[None], x, 0 * shift, rows[:, :, :1])[2][0] > 1e-6

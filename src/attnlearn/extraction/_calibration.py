@@ -58,6 +58,27 @@ CONVERGED_COARSE = 4.0
 CONVERGED_RELATIVE = 1e-9
 """... or below this share of its answers: what the linear algebra in float64 leaves when noise is 1e-16."""
 
+# --- joint -----------------------------------------------------------------------------------------------
+SEARCH_BASES = 4
+SEARCH_BASES_MOST = 64
+"""Base points at which the count starts; doubled while every new Jacobian is a new one, up to 64 Jacobians."""
+SEARCH_SPREAD = (0.3, 2.0)
+"""Points lie at these multiples of the chosen scale: where all heads are affine nothing tells them apart."""
+SEARCH_EQUATIONS = 3.0
+SEARCH_MORE = 2
+"""Heads beyond the lower bound that are tried."""
+SEARCH_STARTS = 48
+SEARCH_STEPS = 120
+SEARCH_DAMPING = 0.01
+SEARCH_GAIN = 1e-3
+"""A start ends where an almost undamped step takes less than this share off its squared residual."""
+SEARCH_EXACT = 1e-12
+"""Share of the answers that a float64 search must come down to."""
+SEARCHES = 2
+"""Displacements at which heads with dependent values are searched for before the run ends."""
+SEARCH_UNKNOWNS = 300
+"""Slopes in a search, at most: a step over all starts then takes about a second."""
+
 # --- logits ----------------------------------------------------------------------------------------------
 DESIGN_LOGIT = 2.0
 """Standard deviation of the logits at designed points. At |z| = 1 sigma is nearly affine and displacements of

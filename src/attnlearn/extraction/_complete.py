@@ -78,6 +78,10 @@ class Completed:
 def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Theta_i and the rank; with smaller tokens when the first ones saturate some head."""
     inquiry = Inquiry(problem, state)
+    if state.theta is not None:
+        shape = (calibration.CHECK_SEQUENCES, min(3, problem.config.max_tokens), problem.dim)
+        check = inquiry.ask(state.scale * tools.rng("check").standard_normal(shape))
+        return inquiry.kept(), {"unexplained": [unexplained(state, *check)], **counts(problem.oracle)}
     history = []
     for attempt in range(calibration.COMPLETE_ATTEMPTS):
         found = complete_at(inquiry, problem, tools.rng(f"tokens {attempt}"))

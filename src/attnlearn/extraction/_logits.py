@@ -49,7 +49,8 @@ class SliceFailed(Exception):
 class Slice:
     """All heads at one displacement: points in a basis, logit slopes (coordinates, 1, row) and values v_i.
 
-    With `constant_head` the last head does not depend on x: only the second last of its slopes is not zero.
+    With `constant_head` the last head does not depend on x: only the second last of its slopes is not zero. With
+    `dependent` values the basis is whole and slices are solved jointly.
     """
 
     delta: Float[np.ndarray, "d"]
@@ -59,6 +60,7 @@ class Slice:
     values: Float[np.ndarray, "m o"]
     constant_head: bool
     amplification: float
+    dependent: bool = False
 
     def into(self, state: State) -> State:
         """The state with this slice."""

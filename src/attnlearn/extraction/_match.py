@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._joint import solve_joint, with_sum
 from attnlearn.extraction._logits import Slice, free_slopes, slice_limit, solve_slices
 from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._separate import locate
@@ -37,7 +38,9 @@ def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
         if swept is not None:
             scale = problem.config.token_scale or logit_scale(swept, state.scale)
             figures = {"num_heads": len(swept.w), "scale": scale, "sweeps": history, **counts(problem.oracle)}
-            known = inquiry.kept(w=swept.w, query_bias=swept.query_bias, scale=scale)
+            # Whole slices leave nothing to complete; Theta from a part of its rows would.
+            theta = np.einsum("uq,mqd->mud", found.basis, swept.rows) if found.dependent else None
+            known = inquiry.kept(w=swept.w, query_bias=swept.query_bias, theta=theta, scale=scale)
             return found.into(known), figures
         if attempt + 1 < calibration.ATTEMPTS:
             found, _ = locate(inquiry, problem, tools, calibration.ATTEMPTS * (attempt + 1))
@@ -127,10 +130,14 @@ def _solve_displaced(inquiry: Inquiry, found: Slice, etas: np.ndarray) -> tuple:
     deltas = found.delta + etas
     g = respond(inquiry, found.points @ found.basis.T, deltas)
     x = features(found.points, state.causal)
+    limit = slice_limit(state.noise, g)
+    if found.dependent:
+        start = np.broadcast_to(found.slopes, (len(etas), *found.slopes.shape))
+        return *solve_joint(start, x, np.zeros(len(x)), with_sum(g, deltas, state.total)), limit
     start = np.broadcast_to(found.slopes, (len(etas), *found.slopes.shape))
     free = free_slopes(*found.slopes.shape, found.constant_head)
     slopes, values, residual, outside = solve_slices(start, x, g, deltas @ state.total, free)
-    return slopes, values, np.maximum(residual, outside), slice_limit(state.noise, g)
+    return slopes, values, np.maximum(residual, outside), limit
 
 
 def _linear_in_delta(deltas: np.ndarray, stacked: np.ndarray) -> tuple[np.ndarray, float]:

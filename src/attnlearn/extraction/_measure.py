@@ -42,7 +42,11 @@ def measure(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[s
         raise Stop(
             "NOT_ATTENTION", {**evidence, "cause": "single tokens are not answered affinely"}, inquiry.kept()
         )
-    noise = max(residual, calibration.EPSILONS * np.finfo(np.float64).eps * size, np.finfo(np.float64).tiny)
+    # Where the W_i cancel in S single tokens show neither noise nor size; the repeated sequences do.
+    machine = np.finfo(np.float64)
+    noise = max(
+        residual, repeats.level, calibration.EPSILONS * machine.eps * max(size, repeats.scale), machine.tiny
+    )
     causal = is_causal(inquiry, tools, total, bias, noise)
     evidence |= {"causal": causal, **counts(problem.oracle)}
     changes = {"repeat_noise": repeats.sigma, "rounding": repeats.rounding, "causal": causal}

@@ -41,8 +41,11 @@ def probe(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
         if scale is None and crossings:
             scale = float(np.median(crossings))
     scale = 1.0 if scale is None else scale
+    noise = max(
+        state.noise, calibration.EPSILONS * np.finfo(np.float64).eps * float(scale * np.sqrt(departs.max()))
+    )
     evidence |= {"scale": scale, **counts(problem.oracle)}
-    return inquiry.kept(scale=float(scale)), evidence
+    return inquiry.kept(scale=float(scale), noise=noise), evidence
 
 
 def crossing(grid: Float[np.ndarray, "g"], curve: Float[np.ndarray, "g"]) -> float:
@@ -82,19 +85,24 @@ def _variation(inquiry: Inquiry, x: np.ndarray, delta: np.ndarray, s: float) -> 
     return varies, departs
 
 
-def respond(inquiry: Inquiry, x: Float[np.ndarray, "n d"], deltas: Float[np.ndarray, "b d"]) -> np.ndarray:
-    """g for every displacement (b, rows, o): rows with query x first, then (not causal) with x - delta."""
+def respond(
+    inquiry: Inquiry, x: Float[np.ndarray, "n d"], deltas: Float[np.ndarray, "b d"], times: int = 1
+) -> Float[np.ndarray, "b r o"]:
+    """g for every displacement: rows with query x first, then (not causal) with x - delta.
+
+    With x - delta sent `times` times all logits are lower by log(times).
+    """
     state = inquiry.state
     b, n, d = len(deltas), len(x), x.shape[1]
     first = np.broadcast_to(x, (b, n, d))
-    second = first - deltas[:, None]
-    pair = (second, first) if state.causal else (first, second)
+    second = [first - deltas[:, None]] * times
+    sequence = [*second, first] if state.causal else [first, *second]
     # Not kept for the fit: hundreds of nearly equal queries would make its equations badly conditioned.
-    tokens, answers = inquiry.ask(np.stack(pair, 2).reshape(b * n, 2, d), keep=False)
+    tokens, answers = inquiry.ask(np.stack(sequence, 2).reshape(b * n, times + 1, d), keep=False)
     ends = tokens[:, 0 if state.causal else 1]
     g = answers - state.bias - (ends @ state.total)[:, None]
-    g = g.reshape(b, n, 2, -1)
-    return g[:, :, 1] if state.causal else np.concatenate([g[:, :, 0], g[:, :, 1]], 1)
+    g = g.reshape(b, n, times + 1, -1)
+    return g[:, :, times] if state.causal else np.concatenate([g[:, :, 0], g[:, :, 1]], 1)
 
 
 def features(points: Float[np.ndarray, "n q"], causal: bool) -> Float[np.ndarray, "r p"]:

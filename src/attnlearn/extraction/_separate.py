@@ -24,6 +24,7 @@ from jaxtyping import Float
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._joint import DEPENDENT, dependent_slice
 from attnlearn.extraction._logits import Slice, SliceFailed, exact_slice, linear_logits, sigmoid
 from attnlearn.extraction._probe import difference_points, features, jacobians, respond
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
@@ -49,7 +50,7 @@ def separate(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
 def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tuple[Slice, dict[str, Any]]:
     """Try displacements, starting with the `attempt`-th, until one separates."""
     failures: list[dict[str, Any]] = []
-    whole = inquiry.state
+    whole, dependent = inquiry.state, 0
     for number in range(attempt, attempt + calibration.ATTEMPTS):
         factor = calibration.ATTEMPT_SCALES[number % calibration.ATTEMPTS]
         inquiry.state = replace(whole, scale=factor * whole.scale)
@@ -57,16 +58,15 @@ def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tu
             found, evidence = separate_at(inquiry, problem, tools.rng(f"slice {number}"))
         except SliceFailed as failure:
             failures.append(failure.evidence)
+            dependent += failure.evidence["cause"] == DEPENDENT
+            if dependent == calibration.SEARCHES:
+                break
             continue
         finally:
             inquiry.state = whole
         return found, {"attempt": number, "scale_factor": factor, "failures": failures, **evidence}
-    same = {failure["cause"] for failure in failures} == {DEPENDENT}
-    name = "HEADS_INDISTINGUISHABLE" if same else "NOT_ATTENTION"
+    name = "HEADS_INDISTINGUISHABLE" if dependent == calibration.SEARCHES else "NOT_ATTENTION"
     raise Stop(name, {"failures": failures, **counts(problem.oracle)}, inquiry.kept())
-
-
-DEPENDENT = "more heads than independent outputs"
 
 
 def separate_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) -> tuple[Slice, dict[str, Any]]:
@@ -94,7 +94,8 @@ def separate_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
     evidence |= {"difference_step": step, "unfolding": unfolded / unfolded[0]}
     error = state.noise / length * (np.sqrt(len(slopes)) + np.sqrt(slopes[0].size))
     if len(unfolded) > heads and unfolded[heads] > calibration.RANK_NOISE * (error + step**2 * unfolded[0]):
-        raise SliceFailed(DEPENDENT, **evidence)
+        found, more = dependent_slice(inquiry, delta, step, rng)
+        return found, evidence | more
     rays = joint_rays(slopes, heads, rng)
     evidence["misfit"] = rays.misfit
     values, start = _lengths(inquiry, rays, basis, ends, g, delta, evidence)
@@ -214,15 +215,9 @@ def doubled_signs(
     start: np.ndarray,
 ) -> Float[np.ndarray, "m"]:
     """+1 where doubling the second token lowers the logit by log 2, -1 where it raises it."""
-    state = inquiry.state
     chosen = points[np.linspace(0, len(points) - 1, calibration.DOUBLED_POINTS).astype(int)]
     x = chosen @ basis.T
-    plain = respond(inquiry, x, delta[None])[0][: len(x)]
-    other = x - delta
-    order = [other, other, x] if state.causal else [x, other, other]
-    tokens, answers = inquiry.ask(np.stack(order, 1))
-    row, end = (2, 0) if state.causal else (0, 1)
-    doubled = answers[:, row] - state.bias - tokens[:, end] @ state.total
+    plain, doubled = (respond(inquiry, x, delta[None], times)[0][: len(x)] for times in (1, 2))
     change = (doubled - plain) @ np.linalg.pinv(values)
     logits = features(chosen, True) @ start.T
     expected = [sigmoid(logits - sign * np.log(2)) - sigmoid(logits) for sign in (1, -1)]

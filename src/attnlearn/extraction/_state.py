@@ -77,6 +77,7 @@ class State:
     values: Float[np.ndarray, "m o"] | None = None
     constant_head: bool = False
     amplification: float = 1.0
+    dependent: bool = False
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
