@@ -49,7 +49,8 @@ class Outcome(Enum):
     )
     SATURATED = "attention is nearly one-hot on these tokens: use smaller tokens"
     NOT_ATTENTION = (
-        'no single attention layer explains the outputs: stats["diagnosis"] names the likeliest cause'
+        'no attention layer was found that explains the outputs: stats["diagnosis"] names the likeliest cause; '
+        "if you know the number of heads, give it"
     )
     BUDGET_SPENT = (
         "the budget of examples, queries or steps is used up: raise it and resume from the checkpoint"

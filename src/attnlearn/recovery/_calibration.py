@@ -4,10 +4,6 @@ from __future__ import annotations
 
 DIAGNOSED = 8_000
 """Examples handed to the diagnosis of a misfit, which looks at no more."""
-JACOBIAN_EQUATIONS = 2.0
-"""Equations per unknown for the smallest singular value: with fewer it is governed by the sample, not the layer."""
-JACOBIAN_FEWEST = 512
-"""As many sequences as the conditioning looks at in small layers."""
 EQUATIONS_NEEDED = 4.0
 """Equations per unknown at which refine finds the answer from a fair start."""
 REFINE_EQUATIONS = 64.0

@@ -34,6 +34,7 @@ from attnlearn.solve._certify import (
     unit_errors,
 )
 from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._scores import Scores
 from attnlearn.solve._split import Split
 from attnlearn.solve._uncertainty import standard_errors
 
@@ -65,7 +66,7 @@ def conclude(
     fitted_on: int | None = None,
 ) -> Conclusion:
     """Certify `layer` on the certify side and choose the outcome; `fitted_on` examples made the answer."""
-    fit = held(examples, split.fit[: _fit_sample(layer, examples, split)])
+    fit = held(examples, split.fit[: _fit_sample(layer, examples, rank)])
     select = held(examples, split.select)
     scale = example_scale(fit)
     certificate = certify(
@@ -115,11 +116,10 @@ def _standard_errors(
     }
 
 
-def _fit_sample(layer: AttentionLayer, examples: Examples, split: Split) -> int:
-    """Fit sequences on which the Jacobian is taken: several equations per unknown, no more."""
-    rows = examples.tokens * examples.out_dim
-    wanted = calibration.JACOBIAN_EQUATIONS * unknowns(layer, None) / rows
-    return int(min(len(split.fit), max(calibration.JACOBIAN_FEWEST, np.ceil(wanted))))
+def _fit_sample(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:
+    """Fit sequences on which the Jacobian may be taken: padded ones tell less, so twice what whole ones would do."""
+    scores = Scores.from_theta(layer.theta, layer.query_bias, rank)
+    return 2 * int(np.ceil(scores.sequences_wanted(layer.out_dim, examples.tokens, layer.causal)))
 
 
 def unknowns(layer: AttentionLayer, rank: int | None) -> int:

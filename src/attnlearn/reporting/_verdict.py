@@ -26,7 +26,7 @@ REASONS: dict[str, str] = {
     "LOW_EFFECTIVE_RANK": "a head's scores or projection have effective rank near one",
     "ATTENTION_TOO_WEAK": "attention hardly differs from a plain average on these tokens",
     "SATURATED": "attention is nearly one-hot on these tokens",
-    "NOT_ATTENTION": "no single attention layer explains the outputs",
+    "NOT_ATTENTION": "no attention layer was found that explains the outputs",
     "BUDGET_SPENT": "the budget of examples, queries or steps is used up",
     "INTERRUPTED": "the run was interrupted",
     "ORACLE_FAILED": "the oracle stopped answering properly",

@@ -70,7 +70,8 @@ EQUATIONS_PER_UNKNOWN = 4.0
 at d=128, m=8, rank 16, k=8 a solve to 1e-4 took 150 inner steps with 280 sequences, 90 with 360, 55 with 500."""
 SCORE_EQUATIONS = 8.0
 """The derivative of a row in the scores lies in the span of m (k - 1) value differences, however many outputs
-there are, so the scores need their own count of equations: rows x min(d_out, m (k - 1)) over unknowns. Random and
+there are, so the scores need their own count of equations: rows x min(d_out, m (k - 1)) over unknowns, or half the
+keys if causal (d = 26, k = 3, causal: with 512 sequences no positive eigenvalue, with 1,365 one of 0.01). Random and
 sapiens layers at d=128 have 9 and converge in 20 to 45 inner steps; rxnmapper at d=256 (heads half saturated) with
 4.5 took over 400 to win one digit."""
 ROWS_PER_FEATURE = 2.0
@@ -132,14 +133,12 @@ FRESH_FACTOR = 100.0
 
 # --- jacobian --------------------------------------------------------------------------------------------
 LANCZOS_BLOCK = 32
-LANCZOS_MOST = 512
-"""Lanczos steps between checks and at most. A conditioning of 100 in preconditioned coordinates needs about 150
-for its guarantee at delta = 1e-6 (sapiens layer 0, 955 examples: eigenvalue 0.034, 224 steps)."""
-LANCZOS_WORK = 8_000_000
-LANCZOS_SMALL = 4_096
-"""Small layers may take more steps, up to so many unknowns times steps: saturated heads have eigenvalues of 1e-4 of
-the largest, whose guarantee takes a thousand steps."""
+LANCZOS_MOST = 4_096
+"""Lanczos steps between checks and at most; a guarantee that must take more is given up at once. A conditioning of
+100 in preconditioned coordinates needs about 150 at delta = 1e-6 (sapiens layer 0: 224 steps), one of 1e4, as heads
+that are half saturated have it, over a thousand."""
 LANCZOS_SHARE = 0.25
 """Steps end when the guaranteed value is at least a quarter of the estimate: bounds are then within a factor 2."""
 PROBE_ACCURACY = 1e-2
-"""Accuracy of the solves behind standard errors, far below their sampling error."""
+PROBE_STEPS = 512
+"""Accuracy of the solves behind standard errors, far below their sampling error, and their steps at most."""

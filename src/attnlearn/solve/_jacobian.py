@@ -142,10 +142,8 @@ def prepare(
     white = whitening(x, keep)
     inside = white.enter(layer.parameters)
     scores = Scores.from_theta(inside.theta, inside.query_bias, rank)
-    width, out = scores.c.size + 1, layer.out_dim
-    per_sequence = x.shape[1] if keep is None else keep.sum() / len(keep)
-    rows = calibration.EQUATIONS_PER_UNKNOWN * (scores.unknowns() + width * out) / out
-    used = min(len(x), int(np.ceil(max(rows, calibration.LEAST_ROWS) / per_sequence)))
+    tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
+    used = int(min(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)), len(x)))
     keep = None if keep is None else keep[:used]
     double = stack_chunks(white.tokens(x[:used].astype(np.float64)), y[:used], keep).astype(np.float64)
     matrix, _ = gram(scores.astype(np.float64), double, layer.causal)
@@ -230,9 +228,7 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
     traced = point._replace(white=None, factor=None, rows=0, examples=0)
     state = (jax.tree.map(np.zeros_like, first), first, np.float32(0))
     diagonal, beside = np.zeros(0), np.zeros(0)
-    most = max(
-        calibration.LANCZOS_MOST, min(calibration.LANCZOS_WORK // dimension, calibration.LANCZOS_SMALL)
-    )
+    exponent = np.log(1.648 * np.sqrt(dimension) / delta)
     while True:
         state, (alpha, beta) = _lanczos(traced, state, causal, calibration.LANCZOS_BLOCK)
         diagonal, beside = np.append(diagonal, alpha), np.append(beside, beta)
@@ -242,10 +238,12 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
         values = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[:-1])
         smallest, largest = float(values[0]), float(values[-1])
         steps = len(diagonal)
-        eps = (np.log(1.648 * np.sqrt(dimension) / delta) / (2 * steps - 1)) ** 2
+        eps = (exponent / (2 * steps - 1)) ** 2
         # smallest - lambda <= eps (Lambda - lambda) and Lambda <= largest / (1 - eps).
         lower = max(0.0, (smallest - eps * largest / (1 - eps)) / (1 - eps)) if eps < 1 else 0.0
-        if lower >= calibration.LANCZOS_SHARE * smallest or steps >= most:
+        # The least number of steps that can give a guarantee, for the estimate only falls.
+        needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
+        if lower >= calibration.LANCZOS_SHARE * smallest or max(steps, needed) >= calibration.LANCZOS_MOST:
             return _Spectrum(max(smallest, 0.0), float(lower), steps)
 
 

@@ -152,19 +152,10 @@ class _Run:
 
     def enough(self, scores: Scores) -> int:
         """Sequences that give the wanted number of equations per unknown."""
-        out, width, heads = self.y.shape[2], scores.c.size + 1, scores.c.shape[0]
-        per_sequence = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
-        telling = min(out, max(1.0, heads * (per_sequence - 1)))
-        rows = max(
-            self.config.equations_per_unknown * (scores.unknowns() + width * out) / out,
-            self.config.equations_per_unknown
-            * (calibration.SCORE_EQUATIONS / calibration.EQUATIONS_PER_UNKNOWN)
-            * scores.unknowns()
-            / telling,
-            calibration.ROWS_PER_FEATURE * width,
-            calibration.LEAST_ROWS,
-        )
-        return int(min(np.ceil(rows / per_sequence), len(self.x)))
+        tokens = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
+        equations = self.config.equations_per_unknown
+        wanted = scores.sequences_wanted(self.y.shape[2], tokens, self.causal, equations)
+        return int(min(np.ceil(wanted), len(self.x)))
 
     def examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:
         mask = None if self.mask is None else self.mask[chosen]

@@ -67,6 +67,24 @@ class Scores(NamedTuple):
         m, d, r = self.a.shape
         return m * (d * d + d) if self.b is None else m * (2 * d * r - r * r + d)
 
+    def sequences_wanted(
+        self, out: int, tokens: float, causal: bool, equations: float = calibration.EQUATIONS_PER_UNKNOWN
+    ) -> float:
+        """Sequences of so many tokens that determine scores, W and b, with so many equations per unknown."""
+        heads, width = len(self.c), self.c.size + 1
+        seen = (
+            (tokens - 1) / 2 if causal else tokens - 1
+        )  # keys beside the first, on average over the queries
+        telling = min(out, max(1.0, heads * seen))
+        of_scores = equations * calibration.SCORE_EQUATIONS / calibration.EQUATIONS_PER_UNKNOWN
+        rows = max(
+            equations * (self.unknowns() + width * out) / out,
+            of_scores * self.unknowns() / telling,
+            calibration.ROWS_PER_FEATURE * width,
+            calibration.LEAST_ROWS,
+        )
+        return rows / tokens
+
 
 def project(x: jax.Array, a: jax.Array) -> jax.Array:
     """x (n, k, d) times every a_i (d, r): (n, k, m, r), as one product."""

@@ -102,6 +102,6 @@ def _response(point: Point, key: jax.Array, causal: bool) -> tuple[Scores, Any]:
     _, rest = over_chunks(at, causal, second, 0, keys)
     slope = by.transpose(gradient(at, rest, causal))
     accuracy = jnp.float32(calibration.PROBE_ACCURACY)
-    t, _ = solve_normal(at, by, slope, jnp.float32(0), accuracy, calibration.LANCZOS_MOST, causal)
+    t, _ = solve_normal(at, by, slope, jnp.float32(0), accuracy, calibration.PROBE_STEPS, causal)
     tangent = by.apply(t)
     return tangent, direct - linear_response(at, tangent, causal)[0]
