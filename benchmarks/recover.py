@@ -1,7 +1,8 @@
 """Recovery from random examples, with the Adam student beside it where a case asks for it.
 
 Each case holds its own seed and nothing is retried. Both sides get the same examples, dtype and threads; `seconds`
-of recovery count everything from the arrays to the certificate, compilation included. The error on fresh examples
+of recovery count everything from the arrays to the certificate, compilation included (the first case of a process;
+beside a rival a second call is timed as well, for which everything is compiled). The error on fresh examples
 is relative to the spread of the outputs about their mean.
 """
 
@@ -21,6 +22,8 @@ LAYERS = Path(__file__).parents[1] / "tests" / "layers"
 TARGET = 1e-6
 FRESH = 1_000
 FIT_SHARE = 0.8
+PATIENCE = 10.0
+"""A run of the rival that takes this many times our seconds has lost and ends."""
 
 D32 = {"layer": "random", "dim": 32, "k": 8, "heads": 8, "rank": 4, "scale": 2.0, "num": 20_000}
 D64 = {"layer": "random", "dim": 64, "k": 8, "heads": 12, "rank": 8, "scale": 2.0, "num": 20_000}
@@ -104,11 +107,18 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     if case["rival"]:
         from benchmarks.rivals.adam import train_student
 
-        rival = train_student(layer, x, y, fresh, rank=case["rank"], target=TARGET, seed=case["seed"])
+        patience = PATIENCE * result["seconds"]
+        rival = train_student(
+            layer, x, y, fresh, rank=case["rank"], target=TARGET, seed=case["seed"], max_seconds=patience
+        )
         result["adam"] = rival
-        reached = result.get("fresh_error", 1.0) <= TARGET
-        whole = None if rival["seconds"] is None else rival["seconds"] + rival["compile_seconds"]
-        result["times_faster"] = whole / result["seconds"] if reached and whole is not None else None
+        began = time.perf_counter()
+        recover(x, y, seed=case["seed"], raise_on_failure=False)
+        result["compiled_seconds"] = time.perf_counter() - began
+        if result.get("fresh_error", 1.0) <= TARGET and rival["reached"]:
+            whole = rival["seconds"] + rival["compile_seconds"]
+            result["times_faster"] = whole / result["seconds"]
+            result["times_faster_compiled"] = rival["seconds"] / result["compiled_seconds"]
     return result
 
 
