@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -103,3 +105,22 @@ def test_without_refine_and_with_a_target(seed):
     x = data.Boolean(4, 8).sample(20_000, seed=seed + 99)
     error = np.linalg.norm(on_target.layer(x) - layer(x), axis=(1, 2)) / np.linalg.norm(layer(x), axis=(1, 2))
     assert np.mean(error > 0.3) < 0.01
+
+
+@pytest.mark.slow
+def test_two_tokens_determine_the_function_only(seed):
+    layer = AttentionLayer.random(2, 4, scale=4.0, seed=seed)
+    solution = sculpt(data.Gaussian(2, 4), layer, seed=seed)
+    x = data.Gaussian(2, 4).sample(1000, seed=seed + 99)
+    assert np.abs(solution.layer(x) - layer(x)).max() < 1e-8
+    assert solution.outcome is Outcome.NOT_ESTABLISHED
+    assert solution.certificate.claim("C1").established
+    assert solution.certificate.check("C2.keys").status.name == "FAILS"
+
+
+@pytest.mark.slow
+def test_the_search_leaves_the_answer_that_a_run_without_refine_gives(seed):
+    layer = AttentionLayer.random(2, 4, scale=4.0, seed=seed)
+    plain = dataclasses.replace(SMALL, refine=False)
+    full, ended = (sculpt(data.Gaussian(3, 4), layer, config=config, seed=seed) for config in (SMALL, plain))
+    np.testing.assert_array_equal(full.phase("search").evidence["answer"]["theta"], ended.layer.theta)

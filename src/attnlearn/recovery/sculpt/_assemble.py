@@ -48,10 +48,10 @@ def sculpt_phases(config: SculptConfig) -> list[tuple[str, PhaseFunction]]:
     if config.refine:
         phases.append(("refine", unless_reached(refine_phase)))
     phases.append(("recheck", recheck))
-    return [(name, calmly(phase)) for name, phase in phases]
+    return [(name, on_one_thread(phase)) for name, phase in phases]
 
 
-def calmly(phase: PhaseFunction) -> PhaseFunction:
+def on_one_thread(phase: PhaseFunction) -> PhaseFunction:
     """One BLAS thread: the matrices are small, and threads only wait for each other."""
 
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:

@@ -42,8 +42,8 @@ SCAN_NUMBERS = 4_000_000
 TOLERANCE = 0.05
 WINDOW = 8.0
 RIVALRY = 6.0
-"""At d = 8, k = 4, m = 2 the window of 8 tolerances and a rival three times worse leave 2-3 % of the slabs off by
-more than one logit; 4 tolerances leave 6 %. At d = 9, k = 3, m = 3: 5-9 % against 23-32 %."""
+"""Slabs off by more than one logit, with the true sum, at window and rivalry 8 and 6, 8 and 3, 4 and 6, 4 and 3: 4, 9, 7
+and 22 % (d = 8, k = 4, m = 2); 9, 12, 20 and 30 % (d = 9, k = 3, m = 3)."""
 PROVISIONAL = 4.0
 """u = 4 rho / ‖(x_b - x_b') S‖ before the W_i are known: about the 99 % point of the true u against rho over
 that length."""

@@ -35,7 +35,7 @@ from attnlearn.recovery.sculpt._certify_rows import (
     slabs_of,
 )
 from attnlearn.recovery.sculpt._diagnose import broken_condition
-from attnlearn.recovery.sculpt._hull import Hull, count_heads, fit_hull, half_disagreement, whole_size
+from attnlearn.recovery.sculpt._hull import Hull, base_norm, count_heads, fit_hull, half_disagreement
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt, refine_sum
 
@@ -123,7 +123,7 @@ def one_round(problem: Problem, state: State, slabs: Slabs, tools: Tools) -> tup
         "num_heads": len(hull.directions) + 1,
         "hull_error": half_disagreement(slabs, len(hull.directions) + 1),
         "minimum_norm": float(np.linalg.norm(point)),
-        "width": max(widths["widths_across"]) / whole_size(hull),
+        "width": max(widths["widths_across"]) / base_norm(hull),
         **widths,
     }
     state, info["sum"] = refine_sum(state, single_rows(state))

@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attnlearn.engine import Engine
 from attnlearn.recovery.sculpt import _calibration as calibration
@@ -211,14 +211,20 @@ def filter_batch(
     batch = as_batch(chunk, whitening, causal)
     seen = scan(total, batch)
     least = np.minimum(seen.weight, 1 - seen.weight)
-    loose = seen.pair <= calibration.LOOSENESS * config.tolerance
+    loose = (seen.pair <= calibration.LOOSENESS * config.tolerance) & (least >= calibration.LEAST_WEIGHT)
     loose &= least >= config.window * seen.pair / calibration.LOOSENESS
-    pairs = batch.rows(*np.nonzero(loose & (least >= calibration.LEAST_WEIGHT)))
-    ease = (seen.pair / np.maximum(least, 1e-9))[loose & (least >= calibration.LEAST_WEIGHT)]
-    pairs = pairs.take(np.argsort(ease, kind="stable")[: calibration.ROWS_PER_BATCH])
-    alone = np.nonzero(seen.single < calibration.SINGLE_TOLERANCE)
-    order = np.argsort(seen.single[alone], kind="stable")[: calibration.ROWS_PER_BATCH]
-    return Promising(pairs, batch.rows(alone[0][order], alone[1][order]), len(chunk.x))
+    ease = seen.pair / np.maximum(least, calibration.LEAST_WEIGHT)
+    alone = seen.single < calibration.SINGLE_TOLERANCE
+    return Promising(
+        batch.rows(*_smallest(ease, loose)), batch.rows(*_smallest(seen.single, alone)), len(chunk.x)
+    )
+
+
+def _smallest(values: Float[np.ndarray, "n k"], chosen: Bool[np.ndarray, "n k"]) -> tuple[np.ndarray, ...]:
+    """Indices of the ROWS_PER_BATCH smallest chosen values."""
+    places = np.nonzero(chosen)
+    order = np.argsort(values[places], kind="stable")[: calibration.ROWS_PER_BATCH]
+    return tuple(place[order] for place in places)
 
 
 def read_on(state: State, reader: Reader, batches: int) -> State:

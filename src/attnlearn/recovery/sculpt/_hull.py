@@ -123,11 +123,11 @@ def half_disagreement(slabs: Slabs, num_heads: int) -> float:
     worst = 0.0
     for half in (0, 1):
         hull = fit_hull(slabs.take(np.arange(half, len(slabs.offsets), 2)), num_heads)
-        corners = [hull.base, *(hull.base + whole_size(whole) * direction for direction in hull.directions)]
+        corners = [hull.base, *(hull.base + base_norm(whole) * direction for direction in hull.directions)]
         worst = max(worst, *(whole.distance(corner) for corner in corners))
-    return worst / whole_size(whole)
+    return worst / base_norm(whole)
 
 
-def whole_size(hull: Hull) -> float:
+def base_norm(hull: Hull) -> float:
     """Norm of the base: the natural unit of lengths in the space of heads."""
     return float(max(np.linalg.norm(hull.base), np.finfo(float).tiny))

@@ -36,8 +36,9 @@ class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
     crude sum: shift, root, unroot (white coordinates), sum [S; b], sum_spread (difference of two halves' sums).
-    sculpt: pair_* (rows in which two tokens explain the output), single_* (rows in which one does), the tolerance
-    of the last round, batches_read, minimum_norm. hull: base, directions, num_heads. search: the layer.
+    carve: pair_* (rows in which two tokens explain the output), single_* (rows in which one does), the tolerance
+    of the best round, batches_read, minimum_norm. span: base, directions, num_heads. search and refine: the layer.
+    recheck: slabs_proved, slabs_violated.
 
     >>> State().num_heads is None
     True
