@@ -9,6 +9,7 @@ import pytest
 
 from attnlearn import AttentionLayer, NotEstablished, Outcome, data, distance, hard, recover
 from attnlearn.recovery.sculpt import SculptConfig
+from attnlearn.reporting import phase_figures
 from tests.recovery.sculpt._models import BiasedBits, Sphere
 
 SMALL = SculptConfig(num_examples=400_000, held_examples=12_000, batch=32_768)
@@ -38,6 +39,10 @@ def test_two_heads_and_their_evidence(seed):
     rounds = solution.phase("carve").evidence["rounds"]
     assert all(entry["slabs"] > 0 and entry["widths_across"] for entry in rounds)
     assert solution.stats["examples"] <= SMALL.num_examples
+    document = solution.to_json()
+    drawn = [figure for phase in document["phases"] for figure in phase_figures(document, phase)]
+    (widths,) = [figure for figure in drawn if figure.title == "Width of the body K by round"]
+    assert [len(series.x) for series in widths.series] == [len(rounds)] * 2
 
 
 def test_the_condition_on_heads_and_outputs_is_named():
