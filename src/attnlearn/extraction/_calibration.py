@@ -150,6 +150,9 @@ POLISHED = 5.0
 CERTIFY_SEQUENCES = 2000
 CERTIFY_TOKENS = 3
 """Fresh Gaussian sequences: at delta = 1e-6 they speak of 99.3 % of the inputs."""
+ANSWER_STEPS = 100.0
+"""Noise of exact answers in machine epsilons of the largest: measured 1 to 20 in float32 and float64 up to d = 256; six
+decimals are 1e9 of float64's."""
 AS_GOOD_AS_NOISE = 3.0
 """Certify errors within this factor of the oracle's noise: the answer is as good as the noise allows."""
 MISFIT = 0.01

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._certificate import Certificate
+from attnlearn._certificate import Certificate, Check, Status
 from attnlearn._errors import NotEstablished, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome, Phase, Solution
@@ -170,6 +170,7 @@ def conclude(
     rank = None if state.constant_head else state.rank  # Theta = 0 has no factors
     with np.errstate(divide="ignore"):  # a head without scores has no relative error
         certificate = certify(layer, held, held, scale=scale, rank=rank, target=problem.config.target)
+    certificate, exact = judged_by_answers(certificate, state)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
     noise = state.noise * np.sqrt(held.y[0].size) / scale
@@ -184,7 +185,7 @@ def conclude(
     if certificate.certified:
         return certificate, Outcome.RECOVERED, figures
     typical = float(np.sqrt(np.mean(errors**2)))
-    if errors.max() <= exactness_limit(floor, dtype):
+    if exact and errors.max() <= exactness_limit(floor, dtype):
         apart = head_separation(layer) >= calibration.APART
         return certificate, Outcome.NOT_ESTABLISHED if apart else Outcome.HEADS_INDISTINGUISHABLE, figures
     if typical <= calibration.AS_GOOD_AS_NOISE * noise:
@@ -193,6 +194,22 @@ def conclude(
         return certificate, Outcome.NOT_ESTABLISHED, figures
     figures["diagnosis"] = diagnose(held.x, held.y, None, layer.causal).to_json()
     return certificate, Outcome.NOT_ATTENTION, figures
+
+
+def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certificate, bool]:
+    """C2 and C3 need answers as exact as float32 or float64; rounded or noisy ones can hide a head in their error."""
+    eps = np.finfo(np.float32 if state.rounding == "float32" else np.float64).eps
+    size = max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
+    check = Check.compare(
+        "C2.answers",
+        max(state.noise, state.repeat_noise) / max(eps * size, np.finfo(np.float64).tiny),
+        calibration.ANSWER_STEPS,
+        unit="rounding steps",
+        text="noise of the answers",
+    )
+    exact = check.status is Status.HOLDS
+    claims = (replace(c, established=c.established and (exact or c.code == "C1")) for c in certificate.claims)
+    return Certificate(tuple(claims), (*certificate.checks, check)), exact
 
 
 def _longest(state: State, dtype: np.dtype) -> Held:

@@ -44,7 +44,9 @@ def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
             return found.into(known), figures
         if attempt + 1 < calibration.ATTEMPTS:
             found, _ = locate(inquiry, problem, tools, calibration.ATTEMPTS * (attempt + 1))
-    close = closest_slopes(found) < calibration.APART
+    # Nearly equal heads amplify noise until only the longest displacements would stand out of it.
+    blurred = np.median([entry["displacement"] for entry in history]) >= calibration.DISPLACEMENT_MOST
+    close = blurred or closest_slopes(found) < calibration.APART
     name = "HEADS_INDISTINGUISHABLE" if close else "NOT_ATTENTION"
     raise Stop(name, {"sweeps": history, **counts(problem.oracle)}, inquiry.kept())
 

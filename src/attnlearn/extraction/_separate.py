@@ -10,8 +10,9 @@ follow from sum_i v_i = delta S, or, when a head is constant in x, from sigma' =
 the coordinate h_i = v_i sigma_i + const the slope is a parabola whose roots are one length of v_i apart. The sign
 is then decided by doubling the second token, which lowers the true logit by log 2.
 
-Cost: (m + 2)(m + 5) sequences about. What can fail: more heads than outputs or heads with dependent v_i for every
-delta (HEADS_INDISTINGUISHABLE), a delta at which some head is saturated (another delta is tried).
+Cost: (m + 2)(m + 5) sequences about. What can fail: heads with dependent v_i are left to `_joint`; if that fails, or if
+Jacobians cannot show as many heads as the answers because two are too close, HEADS_INDISTINGUISHABLE; a delta at which
+some head is saturated (another delta is tried).
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tu
         finally:
             inquiry.state = whole
         return found, {"attempt": number, "scale_factor": factor, "failures": failures, **evidence}
-    name = "HEADS_INDISTINGUISHABLE" if dependent == calibration.SEARCHES else "NOT_ATTENTION"
+    blurred = sum(failure.get("blurred", False) for failure in failures)
+    close = dependent == calibration.SEARCHES or 2 * blurred > len(failures)
+    name = "HEADS_INDISTINGUISHABLE" if close else "NOT_ATTENTION"
     raise Stop(name, {"failures": failures, **counts(problem.oracle)}, inquiry.kept())
 
 
@@ -93,7 +96,10 @@ def separate_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
     unfolded = np.linalg.svd(slopes.reshape(len(slopes), -1), compute_uv=False)
     evidence |= {"difference_step": step, "unfolding": unfolded / unfolded[0]}
     error = state.noise / length * (np.sqrt(len(slopes)) + np.sqrt(slopes[0].size))
-    if len(unfolded) > heads and unfolded[heads] > calibration.RANK_NOISE * (error + step**2 * unfolded[0]):
+    edge = calibration.RANK_NOISE * (error + step**2 * unfolded[0])
+    # Answers show more heads than Jacobians do, which show at least one.
+    evidence["blurred"] = bool(unfolded[heads - 1] <= edge and unfolded[0] > calibration.RANK_NOISE * error)
+    if len(unfolded) > heads and unfolded[heads] > edge:
         found, more = dependent_slice(inquiry, delta, step, rng)
         return found, evidence | more
     rays = joint_rays(slopes, heads, rng)
