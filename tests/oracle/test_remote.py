@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, OracleError
+from attnlearn.extraction import ExtractConfig, extract
 from attnlearn.oracle import HttpSource, Oracle, ProcessSource, _frames, parse
 from attnlearn.oracle._serve import Hidden
 from attnlearn.oracle.serve_http import make_server
@@ -74,6 +75,17 @@ def test_the_same_answers_everywhere(layer, file, rng, served):
             assert oracle(x).tobytes() == layer(x).tobytes()
             assert oracle(x.astype(np.float64)).dtype == np.float64
             assert oracle.counts.sequences == 40
+
+
+def test_extraction_ends_the_same_in_process_over_a_subprocess_and_over_http(layer, file, served):
+    config = ExtractConfig(certify_sequences=200)
+    found = []
+    for spec in (str(file), f"process:{' '.join(command(file))}", served(make_server(Hidden(layer)))):
+        with parse(spec) as oracle:
+            found.append(extract(oracle, 4, config=config, progress=False))
+    for other in found[1:]:
+        assert other.layer == found[0].layer
+        assert other.stats["sequences"] == found[0].stats["sequences"]
 
 
 def test_served_dtype_and_rounding(file, rng):

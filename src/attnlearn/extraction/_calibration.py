@@ -139,6 +139,8 @@ step of refine took 23 to 100 inner iterations on a d = 128 layer (400 and more 
 falls with the root of their number, so coarse answers are asked more often."""
 NOISY = 1e-5
 """Noise over the largest answer above which it pays to average: float32 leaves 1e-7, bfloat16 4e-3."""
+RANDOM_TOKENS = 3
+"""Tokens of a random sequence: with two keys a head equals its negative plus a constant one, more only cost more."""
 FIT_RANDOM_LEAST = 32
 """A few random sequences even where there are equations enough."""
 EVERY_EQUATION = 1e9
@@ -148,7 +150,7 @@ CLEARLY_BETTER = 0.5
 POLISHED = 5.0
 """The fit explains the answers when its residual is within this factor of the noise."""
 CERTIFY_SEQUENCES = 2000
-CERTIFY_TOKENS = 3
+CERTIFY_TOKENS = RANDOM_TOKENS
 """Fresh Gaussian sequences: at delta = 1e-6 they speak of 99.3 % of the inputs."""
 ANSWER_STEPS = 100.0
 """Noise of exact answers in machine epsilons of the largest: measured 1 to 20 in float32 and float64 up to d = 256; six

@@ -79,7 +79,7 @@ def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
     """Theta_i and the rank; with smaller tokens when the first ones saturate some head."""
     inquiry = Inquiry(problem, state)
     if state.theta is not None:
-        shape = (calibration.CHECK_SEQUENCES, min(3, problem.config.max_tokens), problem.dim)
+        shape = (calibration.CHECK_SEQUENCES, calibration.RANDOM_TOKENS, problem.dim)
         check = inquiry.ask(state.scale * tools.rng("check").standard_normal(shape))
         return inquiry.kept(), {"unexplained": [unexplained(state, *check)], **counts(problem.oracle)}
     history = []
@@ -97,7 +97,7 @@ def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
 def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) -> Completed:
     """Add references until ranks show and random queries are explained, or all tokens are references."""
     state, d, heads = inquiry.state, problem.dim, len(inquiry.state.w)
-    triples = problem.config.max_tokens >= 3 and 2 * heads <= calibration.TRIPLE_SHARE * len(state.bias)
+    triples = 2 * heads <= calibration.TRIPLE_SHARE * len(state.bias)
     table = ScoreTable(fixed_tokens(problem, state, rng), heads)
     order = list(rng.permutation(d + 1))
     shape = (calibration.CHECK_SEQUENCES, 3 if triples else 2, d)

@@ -87,21 +87,23 @@ def _is_small(layer: AttentionLayer) -> bool:
     return unknowns(layer) <= calibration.SETTLE_UNKNOWNS
 
 
-def missing_sequences(state: State, rank: int | None, length: int) -> int:
-    """Random sequences of this length that bring the fit to the wanted number of equations per unknown."""
+def missing_sequences(state: State, rank: int | None) -> int:
+    """Random sequences that bring the fit to the wanted number of equations per unknown."""
     m, d, o = state.w.shape
     scores = d * d if rank is None else rank * (2 * d - rank)
     coarse = state.noise > calibration.NOISY * max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
     factor = calibration.FIT_EQUATIONS_NOISY if coarse else calibration.FIT_EQUATIONS
     wanted = factor * (m * (scores + d + d * o) + o)
     present = sum(y.size for y in state.asked_y[1:])
-    return max(calibration.FIT_RANDOM_LEAST, int(np.ceil((wanted - present) / (length * o))))
+    return max(
+        calibration.FIT_RANDOM_LEAST, int(np.ceil((wanted - present) / (calibration.RANDOM_TOKENS * o)))
+    )
 
 
 def _ask_random(inquiry: Inquiry, problem: Problem, rank: int | None, rng: np.random.Generator) -> None:
     """Keep as many more random sequences as a fit at this rank wants."""
-    state, length = inquiry.kept(), min(3, problem.config.max_tokens)
-    shape = (missing_sequences(state, rank, length), length, problem.dim)
+    state = inquiry.kept()
+    shape = (missing_sequences(state, rank), calibration.RANDOM_TOKENS, problem.dim)
     inquiry.ask(state.scale * rng.standard_normal(shape))
 
 

@@ -20,8 +20,8 @@ class ExtractConfig:
     """What a caller may change: how the answer is certified and how the oracle may be asked.
 
     `certify_sequences` fresh sequences of `certify_tokens` Gaussian tokens judge the answer; their scale is
-    `token_scale` (None: the scale at which the heads are neither uniform nor saturated). No query is longer
-    than `max_tokens`.
+    `token_scale` (None: the scale at which the heads are neither uniform nor saturated). With `target`, a function
+    error that is enough, the certificate is judged by it.
 
     >>> ExtractConfig(certify_sequences=500).certify_tokens
     3
@@ -30,13 +30,11 @@ class ExtractConfig:
     certify_sequences: int = calibration.CERTIFY_SEQUENCES
     certify_tokens: int = calibration.CERTIFY_TOKENS
     token_scale: float | None = None
-    max_tokens: int = 3
     target: float | None = None
 
     def __post_init__(self) -> None:
         require(self.certify_sequences >= 1, "certify_sequences", "must be >= 1", self.certify_sequences)
         require(self.certify_tokens >= 1, "certify_tokens", "must be >= 1", self.certify_tokens)
-        require(self.max_tokens >= 2, "max_tokens", "must be at least 2", self.max_tokens)
 
 
 @dataclass(frozen=True)
