@@ -171,7 +171,7 @@ def _training_name(row: Row) -> str:
         "seeds": f"{case.get('runs')} runs at once against a loop",
         "memory": f"memory of a step, n = {case.get('num')}",
         "kernel memory": f"memory of the tangent kernel, n = {case.get('num')}, H = {case.get('heads')}",
-        "coverage": f"stability bound covers the gap, {case.get('draws')} draws",
+        "coverage": f"stability bound covers the gap, H = {case.get('heads', 256)}, {case.get('draws')} draws",
     }
     return known.get(case["what"], case["what"])
 
@@ -200,9 +200,17 @@ def _training_figures(row: Row) -> list[str]:
             "at most 8",
             met,
         ]
-    covered = figure(row.values("covered"), "{:.1%} covered")
-    below = f"{sum(row.values('below_truth')):.0f} of {sum(row.values('distances')):.0f} distances above their bound"
-    return [f"{covered}, {below}", "at least 99 %, none", met]
+    finite = f"finite in {sum(row.values('finite')):.0f}"
+    if not row.values("covered"):
+        return [finite, "at least 99 % where finite", met]
+    shown = [
+        finite,
+        figure(row.values("covered"), "{:.1%} covered"),
+        f"{sum(row.values('below_truth')):.0f} of {sum(row.values('distances')):.0f} distances above their bound",
+    ]
+    if slack := row.values("median_distance_ratio"):
+        shown.append(f"bound {figure(slack)} times the distance")
+    return [", ".join(shown), "at least 99 % where finite, none", met]
 
 
 def sculpt(suite: Suite) -> str:
