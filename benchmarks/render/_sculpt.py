@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.reporting import Lines, Series
 from benchmarks.render._markdown import NOT_RUN
 
@@ -94,46 +95,47 @@ GROWTH = (
 
 
 def growth(lines: list[dict[str, Any]]) -> str:
-    """Examples up to the first body, fitted against m, d and k where the rest is the same."""
-    table = [
-        "| growth of | with | values | examples to the first body | fitted | seconds |",
-        "|" + "---|" * 6,
-    ]
+    """Examples per slab in the first round, fitted against m, d and k where the rest is the same; whole runs beside."""
+    heads = ("growth of", "with", "values", "examples per slab", "fitted", "examples", "seconds")
+    table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for axis, _, fixed in GROWTH:
-        points = first_bodies(lines, axis, fixed)
+        points = grown(lines, axis, fixed)
         if len(points) < 2:
             continue
-        values, examples, seconds = (np.array(column) for column in zip(*points))
+        values, per_slab, examples, seconds = zip(*points)
         cells = [
             axis,
             ", ".join(f"{name} = {value:g}" for name, value in fixed.items()),
             ", ".join(f"{value:g}" for value in values),
+            ", ".join(f"{value:.2g}" for value in per_slab),
+            fitted(axis, np.array(values), np.array(per_slab)),
             ", ".join(f"{value:.2g}" for value in examples),
-            fitted(axis, values, examples),
             ", ".join(f"{value:.0f}" for value in seconds),
         ]
         table.append("| " + " | ".join(cells) + " |")
     return "\n".join(table)
 
 
-def first_bodies(
+def grown(
     lines: list[dict[str, Any]], axis: str, fixed: dict[str, float]
-) -> list[tuple[float, float, float]]:
-    """(value of the axis, median examples read before the first body, median seconds of the run), in order."""
-    rows: dict[float, list[tuple[float, float]]] = defaultdict(list)
+) -> list[tuple[float, float, float, float]]:
+    """In the order of the axis: its value, and medians of examples per slab, examples and seconds."""
+    rows: dict[float, list[tuple[float, float, float]]] = defaultdict(list)
     for line in lines:
         case, full = line["case"], line["result"]["full"]
         same = case["tokens"] == "Boolean" and all(case[name] == value for name, value in fixed.items())
         if same and full.get("rounds"):
-            rows[case[axis]].append((full["rounds"][0]["examples"], full["seconds"]))
+            first = full["rounds"][0]
+            per_slab = (first["examples"] - SculptConfig().held_examples) / first["slabs"]
+            rows[case[axis]].append((per_slab, full["examples"], full["seconds"]))
     return [(value, *np.median(found, axis=0).tolist()) for value, found in sorted(rows.items())]
 
 
-def fitted(axis: str, values: np.ndarray, examples: np.ndarray) -> str:
+def fitted(axis: str, values: np.ndarray, per_slab: np.ndarray) -> str:
     """A factor per head (the price is exponential in m), a power of d or k."""
     if axis == "m":
-        return f"x {np.exp(np.polyfit(values, np.log(examples), 1)[0]):.1f} per head"
-    return f"{axis}^{np.polyfit(np.log(values), np.log(examples), 1)[0]:.1f}"
+        return f"times {np.exp(np.polyfit(values, np.log(per_slab), 1)[0]):.0f} per head"
+    return f"{axis}^{np.polyfit(np.log(values), np.log(per_slab), 1)[0]:.1f}"
 
 
 def pictures(lines: list[dict[str, Any]]) -> dict[str, Lines]:
@@ -142,7 +144,8 @@ def pictures(lines: list[dict[str, Any]]) -> dict[str, Lines]:
     plain = [line for line in lines if _is_layer(line["case"])]
     for axis, label, fixed in GROWTH:
         same = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
-        drawn[f"sculpt-{axis}.svg"] = _curves(f"Sculpting, {same}", first_bodies(plain, axis, fixed), label)
+        points = [(value, *rest) for value, _, *rest in grown(plain, axis, fixed)]
+        drawn[f"sculpt-{axis}.svg"] = _curves(f"Sculpting, {same}", points, label, log_x=axis != "m")
     rows: dict[float, list[tuple[float, float]]] = defaultdict(list)
     for line in lines:
         if "target" in line["case"] and line["result"]["reached"]:
@@ -155,10 +158,10 @@ def pictures(lines: list[dict[str, Any]]) -> dict[str, Lines]:
     return {name: display for name, display in drawn.items() if len(display.series[0].x) > 1}
 
 
-def _curves(title: str, points: list[tuple[float, float, float]], label: str) -> Lines:
+def _curves(title: str, points: list[tuple[float, float, float]], label: str, log_x: bool = True) -> Lines:
     values, examples, seconds = ([point[place] for point in points] for place in range(3))
     series = (Series("examples", values, examples), Series("seconds", values, seconds))
-    return Lines(title, series=series, x_label=label, y_label="count", log_x=label[0] != "n", log_y=True)
+    return Lines(title, series=series, x_label=label, y_label="count", log_x=log_x, log_y=True)
 
 
 def peak(lines: list[dict[str, Any]]) -> str:

@@ -105,9 +105,9 @@ READ_GROWTH = 3.0
 ninefold at m = 3, where a second round seldom pays."""
 STILL_SHRINKING = 0.9
 """The alternation goes on while the body's width across the hull falls by a tenth a round."""
-NARROW = 0.05
-"""Width across the hull over the hull's distance from 0 that ends the alternation, from the second round on: 3.5 % of
-‖Theta_i‖_F for two incoherent heads of equal norm, where hulls were off by 0.5 to 1.5 %."""
+NARROW = 0.06
+"""Width across the hull over the hull's distance from 0 that ends the alternation, from the second round on: 4.2 % of
+‖Theta_i‖_F for two incoherent heads of equal norm; at widths of 2 to 4 % hulls were off by 0.4 to 1.4 %."""
 WIDTH_DIRECTIONS = 3
 SATURATED_SHARE = 0.9
 
