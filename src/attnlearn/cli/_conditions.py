@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 from attnlearn.cli._inspect import Heads, Prefix
+from attnlearn.cli._long import Common
 
 
 def conditions(
@@ -15,10 +15,7 @@ def conditions(
     tokens: Path | None = None,
     heads: Heads = None,
     prefix: Prefix = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = None,
-    report: Report = None,
+    options: Common | None = None,
 ) -> None:
     """Measure every condition that the learners use, and say which route to take.
 
@@ -33,19 +30,17 @@ def conditions(
     from attnlearn._errors import require
     from attnlearn.data import Recorded
 
+    options = options or Common()
     if source.suffix == ".safetensors":
         layer = attnlearn.load(source, num_heads=heads, prefix=prefix)
         x = None
         if tokens is not None:
             recorded = Recorded(tokens)
-            x = recorded.sample(min(recorded.num, 20_000), seed=seed)
+            x = recorded.sample(min(recorded.num, 20_000), seed=options.seed)
             x = x[0] if isinstance(x, tuple) else x
-        found = attnlearn.conditions(layer, x, seed=seed)
+        found = attnlearn.conditions(layer, x, seed=options.seed)
     else:
         require(tokens is None, "tokens", "goes with a layer, examples bring their own", tokens)
-        found = attnlearn.conditions(Recorded(source), seed=seed)
-    console = Console(json, quiet)
-    console.text(str(found))
-    document = with_command(found.to_json())
-    console.json(document)
-    console.report(document, report)
+        found = attnlearn.conditions(Recorded(source), seed=options.seed)
+    options.console.text(str(found))
+    options.publish(found.to_json())

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 from attnlearn.cli._extract import OracleSpec
+from attnlearn.cli._long import Common
 
 
 def leak(
@@ -19,10 +19,7 @@ def leak(
     noise: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
     budget: int | None = None,
     plot: Path | None = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = None,
-    report: Report = None,
+    options: Common | None = None,
 ) -> None:
     """Show the error reached against sequences, tokens and scalars spent, as a table and a plot.
 
@@ -39,33 +36,29 @@ def leak(
     plot
         Write the curves to this file (.png, .pdf or .svg).
     """
-    import sys
-
     from attnlearn._certificate import jsonable
     from attnlearn._files import atomic_path
     from attnlearn.extraction import leak as measure
     from attnlearn.oracle import parse
 
-    shown = "bar" if sys.stderr.isatty() else "plain"
+    options = options or Common()
     found = measure(
         parse(oracle),
         dim,
         decimals=(None, *(decimals or ())),
         noise=(0.0, *(noise or ())),
         budget=budget,
-        seed=seed,
-        progress="quiet" if quiet else shown,
+        seed=options.seed,
+        progress=options.progress,
     )
-    console = Console(json, quiet)
+    console = options.console
     columns = ("decimals", "noise", "phase", "sequences", "tokens", "scalars", "error")
     console.table(columns, [[_cell(row.get(name)) for name in columns] for row in found.rows])
     if plot is not None:
         with atomic_path(plot) as temporary:
             found.plot().figure.savefig(temporary, format=plot.suffix.lstrip(".") or "png")
         console.text(f"wrote {plot}")
-    document = with_command({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)})
-    console.json(document)
-    console.report(document, report)
+    options.publish({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)})
 
 
 def _cell(value: object) -> str:

@@ -1,7 +1,8 @@
-"""What long commands share: engine, checkpoint, progress, and how a solution is written and judged."""
+"""What commands share: seed, quiet, JSON and report; the long ones also engine, checkpoint and how they end."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +17,44 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass
-class Long:
-    """Options of every long command."""
+class Common:
+    """Options of every command that computes."""
 
     json: Json = None
     "Write the result as JSON to this file; - is standard output."
 
     report: Report = None
     "Write the result as one HTML file that needs no network."
+
+    seed: Seed = 0
+    "Seed of everything random."
+
+    quiet: Quiet = False
+    "Print errors only."
+
+    @property
+    def console(self) -> Console:
+        """Where the text for people goes."""
+        return Console(self.json, self.quiet)
+
+    @property
+    def progress(self) -> str:
+        """How progress is shown: a bar on terminals, lines elsewhere."""
+        if self.quiet:
+            return "quiet"
+        return "bar" if sys.stderr.isatty() else "plain"
+
+    def publish(self, document: dict[str, Any]) -> None:
+        """Write the document, with the command that made it, as JSON and as a report where these were asked for."""
+        document = with_command(document)
+        self.console.json(document)
+        self.console.report(document, self.report)
+
+
+@Parameter(name="*")
+@dataclass
+class Long(Common):
+    """Options of every long command."""
 
     engine: str | None = None
     "Where to compute: a number of local processes, or dask:ADDRESS of a running cluster."
@@ -34,16 +65,8 @@ class Long:
     resume: Annotated[bool, Parameter(negative="")] = False
     "Go on from the checkpoint."
 
-    seed: Seed = 0
-    "Seed of everything random."
-
-    quiet: Quiet = False
-    "Print errors only."
-
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments that every long library function takes."""
-        import sys
-
         from attnlearn._errors import require
 
         require(
@@ -54,13 +77,12 @@ class Long:
         )
         folder = None if self.report is None else self.report.parent
         require(folder is None or folder.is_dir(), "report", "must be in a folder that exists", self.report)
-        shown = "bar" if sys.stderr.isatty() else "plain"
         return {
             "engine": self.engine,
             "checkpoint": self.checkpoint,
             "resume": self.resume,
             "seed": self.seed,
-            "progress": "quiet" if self.quiet else shown,
+            "progress": self.progress,
             "raise_on_failure": False,
         }
 
@@ -70,7 +92,7 @@ def finish(solution: Solution, output: Path | None, options: Long) -> int:
     from attnlearn._result import Outcome
     from attnlearn.cli.__main__ import DONE, INTERRUPTED, NOT_CERTIFIED, ORACLE
 
-    console = Console(options.json, options.quiet)
+    console = options.console
     written = None
     if output is not None and solution.layer is not None:
         solution.layer.save(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
+from attnlearn.cli._long import Common
 
 
 def reproduce(
@@ -18,10 +18,7 @@ def reproduce(
     short: Annotated[bool, Parameter(negative="")] = False,
     long: Annotated[bool, Parameter(negative="")] = False,
     checkpoint: Path | None = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = None,
-    report: Report = None,
+    options: Common | None = None,
 ) -> None:
     """Measure what a paper claims and show the numbers.
 
@@ -46,16 +43,17 @@ def reproduce(
     from attnlearn._certificate import jsonable
     from attnlearn._errors import require
 
+    options = options or Common()
     require(not (short and long), "long", "cannot go with --short", long)
     if claim == "optimization":
         require(not long, "long", "goes with learning and hardness", long)
         require(checkpoint is None, "checkpoint", "goes with learning and hardness", checkpoint)
-        figures = figures_of.optimization(seed=seed, quick=short)
+        figures = figures_of.optimization(seed=options.seed, quick=short)
     else:
-        show = None if quiet else lambda line: print(line, file=sys.stderr, flush=True)
+        show = None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True)
         measure = figures_of.learning if claim == "learning" else figures_of.hardness
-        figures = measure(seed=seed, quick=short, long=long, checkpoint=checkpoint, show=show)
-    console = Console(json, quiet)
+        figures = measure(seed=options.seed, quick=short, long=long, checkpoint=checkpoint, show=show)
+    console = options.console
     for name, part in figures.items():
         console.text(f"{name}: {figures_of.describe(name, part)}")
     if plot is not None:
@@ -67,8 +65,6 @@ def reproduce(
         draw(figures, plot)
         console.text(f"wrote {plot}")
     shown = {name: {"text": figures_of.describe(name, part), **part} for name, part in figures.items()}
-    document = with_command(
+    options.publish(
         {"schema": "attnlearn/reproduce", "version": 1, "claim": claim, "figures": jsonable(shown)}
     )
-    console.json(document)
-    console.report(document, report)
