@@ -116,6 +116,8 @@ SEARCH_FOUND = 1e-3
 # --- outcomes --------------------------------------------------------------------------------------------
 VISIBLE_AT = 1.5
 """Examples needed: N (1.5 floor / s)^2, so that the weakest head stands a quarter above the threshold."""
+FAINT = 0.3
+"""A largest value that stands out of the noise by less than this share of the floor says no more than that."""
 GUESSED_HEADS = 8
 """Number of heads assumed for that estimate when none is visible and the caller gave none."""
 EFFECTIVE_RANK = 1.5

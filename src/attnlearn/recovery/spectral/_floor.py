@@ -59,18 +59,20 @@ def measured_floor(operator: MomentOperator, rng: np.random.Generator) -> float:
 
 
 def examples_needed(problem: Problem, state: State, values: np.ndarray, floor: float) -> int:
-    """Sequences at which the weakest head would stand VISIBLE_AT floors high.
+    """Sequences at which the heads would stand VISIBLE_AT floors high, when none does now.
 
-    A head that is seen is extrapolated from its value. For unseen ones the residual variance bounds what m equal
-    heads can have: to first order tr Sigma_r = kappa sum ‖Theta_i‖^2 ‖W_i‖^2, hence s^2 = kappa tr Sigma_r / m.
+    The residual variance bounds what m equal heads can have: to first order tr Sigma_r = kappa sum ‖Theta_i‖^2 ‖W_i‖^2,
+    hence s^2 <= kappa tr Sigma_r / m. Long sequences leave far less; there the largest value says more, as far as it
+    stands out of the last, which is noise.
     """
     heads = problem.num_heads or max(calibration.GUESSED_HEADS, int(np.sum(values > floor)))
     whitened = np.trace(state.residual_covariance @ np.linalg.inv(_ridged(state.residual_covariance)))
     k = problem.examples.tokens
     kappa = (1 / k) * (1 - 1 / k)
-    s = np.sqrt(kappa * whitened / heads)
-    examples = len(problem.split.fit) * (calibration.VISIBLE_AT * floor / s) ** 2
-    return int(np.ceil(examples * problem.examples.num / len(problem.split.fit)))
+    most = np.sqrt(kappa * whitened / heads)
+    stands_out = np.sqrt(values[0] ** 2 - values[-1] ** 2)
+    s = min(most, max(stands_out, calibration.FAINT * floor))
+    return int(np.ceil(problem.examples.num * (calibration.VISIBLE_AT * floor / s) ** 2))
 
 
 def _ridged(covariance: np.ndarray) -> np.ndarray:
