@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn import AttentionLayer, distance, load
+from attnlearn import AttentionLayer, distance, load, recover
 from attnlearn.extraction import extract
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
@@ -21,6 +21,8 @@ TABLE = (
     {"dim": 64, "heads": 16, "rank": 8, "scale": 8.0},
 )
 WANTED = {"float64": 1e-9, "float32": 1e-4}
+RIVAL_TOKENS = 4 * 13_900
+"""Four times what `extract` spends on an antibody layer, certification included."""
 REAL = (("sapiens-vh-layer0", 16), ("sapiens-vh-layer3", 16), ("rxnmapper-layer", 32))
 
 
@@ -62,11 +64,17 @@ def cases(tier: str) -> list[dict[str, Any]]:
     heads = range(1, 17) if tier == "full" else (1, 4, 8, 12, 16)
     rows += [d16 | {"heads": m, "seed": 0} for m in heads]
     rows += [case | {"seed": seed} for case in real for seed in (range(3) if tier == "full" else range(1))]
+    rows += [
+        {"layer": name, "rank": rank, "dtype": "float32", "wanted": 1e-4, "seed": 0, "rival": "recover"}
+        for name, rank in REAL[:2]
+    ]
     return rows + edge + [case | {"seed": 0} for case in (growth if tier == "full" else growth[:4])]
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """Extract one layer and compare it with the truth."""
+    if "rival" in case:
+        return random_examples(case)
     oracle, truth, dim = problem(case)
     began = time.perf_counter()
     solution = extract(oracle, dim, seed=case["seed"], progress=False, raise_on_failure=False)
@@ -95,6 +103,26 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     if "wanted" in case:
         figures["reached"] = bool(error is not None and error <= case["wanted"])
     return figures
+
+
+def random_examples(case: dict[str, Any]) -> dict[str, Any]:
+    """What `recover` reaches from `RIVAL_TOKENS` random tokens in sequences of 8."""
+    layer, truth, dim = problem(case)
+    x = np.random.default_rng(case["seed"]).standard_normal((RIVAL_TOKENS // 8, 8, dim)).astype(case["dtype"])
+    began = time.perf_counter()
+    solution = recover(x, layer(x), seed=case["seed"], progress=False, raise_on_failure=False)
+    error = None if solution.layer is None else float(distance(solution.layer, layer).max)
+    return {
+        "outcome": solution.outcome.name,
+        "certified": solution.certified,
+        "seconds": time.perf_counter() - began,
+        "error": error,
+        "sequences": len(x),
+        "tokens": x.shape[0] * x.shape[1],
+        "scalars": x.shape[0] * x.shape[1] * layer.out_dim,
+        "unknowns": unknowns(truth, case["rank"]),
+        "reached": bool(error is not None and error <= case["wanted"]),
+    }
 
 
 def claimed(solution: Any) -> float:

@@ -156,7 +156,7 @@ def _front(suites: dict[str, Suite]) -> str:
                 ["against a student trained by Adam, d = 32, m = 8", reached if row.results else NOT_RUN]
             )
     for row in suites["extract"].rows:
-        if row.case["layer"] == "sapiens-vh-layer0":
+        if row.case["layer"] == "sapiens-vh-layer0" and "rival" not in row.case:
             asked = row.values("sequences")
             rows.append(
                 [

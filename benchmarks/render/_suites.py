@@ -128,7 +128,8 @@ def describe_extract(case: dict[str, Any]) -> str:
     if case["layer"] == "random":
         rank = "full rank" if case["rank"] is None else f"rank {case['rank']}"
         return f"random, d = {case['dim']}, m = {case['heads']}, {rank}, {case['dtype']}"
-    return f"{case['layer']}, {case['dtype']}"
+    rival = ", random examples instead (`recover`)" if "rival" in case else ""
+    return f"{case['layer']}, {case['dtype']}{rival}"
 
 
 def extract(suite: Suite) -> str:
@@ -143,11 +144,11 @@ def extract(suite: Suite) -> str:
         rows.append([
             describe_extract(row.case), cases(row), common(row) if row.results else NOT_RUN,
             worst(row.values("error")), figure(row.values("sequences"), "{:,.0f}"),
-            figure(numbers[0], "{:,.0f}"), figure(over, "{:.1f}"), figure(published, "{:.2f}"),
+            figure(row.values("tokens"), "{:,.0f}"), figure(numbers[0], "{:,.0f}"), figure(over, "{:.1f}"), figure(published, "{:.2f}"),
             figure(row.values("seconds"), "{:.1f}"),
         ])  # fmt: skip
     columns = [
-        "layer", "cases", "outcome", "parameter error: median (worst)", "sequences", "scalars read",
+        "layer", "cases", "outcome", "parameter error: median (worst)", "sequences", "tokens", "scalars read",
         "scalars over unknowns", "scalars over the published count", "seconds",
     ]  # fmt: skip
     return table(columns, rows)
