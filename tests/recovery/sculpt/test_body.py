@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from attnlearn.recovery.sculpt import Body
 from attnlearn.recovery.sculpt._body import NO_HALF_SPACES
@@ -102,3 +103,15 @@ def test_widths_do_not_depend_on_what_was_asked_before(rng):
     together = [body.width(direction) for direction in directions]
     alone = [Body.make(slabs, half, radius=20.0).width(direction) for direction in directions]
     np.testing.assert_allclose(together, alone, rtol=1e-6)
+
+
+def test_rows_that_are_left_out_at_first_still_count(rng):
+    truth = rng.standard_normal((2, 12))
+    normals = rng.standard_normal((300, 12))
+    half = HalfSpaces(normals, (normals @ truth.T).min(axis=1) - 0.1)
+    body = Body.make(slabs_around(truth, 300, 0.3, rng), half, radius=20.0)
+    direction = rng.standard_normal(12)
+    rows = np.concatenate([body.normals, -body.normals, -half.normals])
+    limits = np.concatenate([body.offsets + 1, 1 - body.offsets, -half.thresholds])
+    ends = [linprog(sign * direction, rows, limits, bounds=(-20.0, 20.0)).fun * sign for sign in (1, -1)]
+    np.testing.assert_allclose(body.extent(direction), ends, rtol=1e-6)
