@@ -25,7 +25,7 @@ def with_faint_head(base: AttentionLayer, size: float, rng: np.random.Generator)
     return base.replace(w=np.concatenate([size * base.w[:1], base.w[1:]]))
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e-7, 1e-12])
+@pytest.mark.parametrize("size", [1e-6, 1e-12])
 @pytest.mark.parametrize("degenerate", [with_close_head, with_faint_head])
 def test_no_claim_is_broken_by_a_head_that_can_hardly_be_seen(degenerate, size, seed) -> None:
     rng = np.random.default_rng([seed, 8])
