@@ -156,6 +156,13 @@ def test_too_many_dependent_heads_are_an_outcome(monkeypatch, seed):
     assert solution.stats["failures"][0]["heads_at_least"] == 5
 
 
+@pytest.mark.parametrize(("factor", "outcome"), [(1e2, Outcome.RECOVERED), (1e4, Outcome.SATURATED)])
+def test_a_head_much_stronger_than_the_others(seed, factor, outcome):
+    layer = AttentionLayer.random(num_heads=3, dim=6, bias=True, seed=0)
+    strong = layer.replace(theta=layer.theta * np.array([factor, 1.0, 1.0])[:, None, None])
+    assert run(strong, seed=seed).outcome is outcome
+
+
 def test_rounded_answers_state_the_floor(seed, layer):
     solution = run(lambda x: np.round(layer(x), 3), seed=seed)
     assert solution.outcome is Outcome.BELOW_NOISE_FLOOR

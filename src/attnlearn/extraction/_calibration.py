@@ -24,6 +24,8 @@ SCALE_SHARE = 0.2
 logits of standard deviation 1.1 vary by 0.2 of the square of fully saturated ones."""
 SCALE_NOISE = 10.0
 """Changes below so many times what noise would cause count as none: small tokens drown in it."""
+ONSET_SPAN = 24.0
+"""Heads that set in at scales further apart than this are saturated or uniform where others are seen."""
 COUNT_POINTS = 12
 """Query points with which the counting of heads starts; doubled until the rank stops growing."""
 COUNT_POINTS_MOST = 768

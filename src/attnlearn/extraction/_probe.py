@@ -44,8 +44,9 @@ def probe(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
     noise = max(
         state.noise, calibration.EPSILONS * np.finfo(np.float64).eps * float(scale * np.sqrt(departs.max()))
     )
-    evidence |= {"scale": scale, **counts(problem.oracle)}
-    return inquiry.kept(scale=float(scale), noise=noise), evidence
+    span = onset_span(grid, varies.mean(1))
+    evidence |= {"scale": scale, "onset_span": span, **counts(problem.oracle)}
+    return inquiry.kept(scale=float(scale), noise=noise, onset_span=span), evidence
 
 
 def crossing(grid: Float[np.ndarray, "g"], curve: Float[np.ndarray, "g"]) -> float:
@@ -63,6 +64,20 @@ def crossing(grid: Float[np.ndarray, "g"], curve: Float[np.ndarray, "g"]) -> flo
     low, high = np.log(max(curve[index], 1e-300)), np.log(curve[index + 1])
     share = np.clip((np.log(level) - low) / (high - low), 0.0, 1.0)
     return float(grid[index] * (grid[index + 1] / grid[index]) ** share)
+
+
+def onset_span(grid: Float[np.ndarray, "g"], curve: Float[np.ndarray, "g"]) -> float:
+    """Ratio of the scales at which the curve first has 60 % and 1 % of its largest value; 1 if it starts above.
+
+    Heads of one strength pass it within a factor of a few, since logits grow like the square of the scale.
+
+    >>> onset_span(np.array([1.0, 2.0, 4.0]), np.array([0.0, 0.5, 1.0]))
+    2.0
+    """
+    if curve[0] >= 0.01 * curve.max():
+        return 1.0
+    first, last = (grid[int(np.argmax(curve >= share * curve.max()))] for share in (0.01, 0.6))
+    return float(last / first)
 
 
 def _variation(inquiry: Inquiry, x: np.ndarray, delta: np.ndarray, s: float) -> tuple:

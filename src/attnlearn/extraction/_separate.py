@@ -68,7 +68,8 @@ def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tu
         return found, {"attempt": number, "scale_factor": factor, "failures": failures, **evidence}
     blurred = sum(failure.get("blurred", False) for failure in failures)
     close = dependent == calibration.SEARCHES or 2 * blurred > len(failures)
-    name = "HEADS_INDISTINGUISHABLE" if close else "NOT_ATTENTION"
+    wide = whole.onset_span > calibration.ONSET_SPAN
+    name = "HEADS_INDISTINGUISHABLE" if close else "SATURATED" if wide else "NOT_ATTENTION"
     raise Stop(name, {"failures": failures, **counts(problem.oracle)}, inquiry.kept())
 
 

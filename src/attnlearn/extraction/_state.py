@@ -51,7 +51,7 @@ class Problem:
 class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
-    measure: causal, noise, rounding, total (S), bias (b). probe: scale. separate: the slice at one
+    measure: causal, noise, rounding, total (S), bias (b). probe: scale, onset_span. separate: the slice at one
     displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, the one
     rank that they were fitted with, residual.
     asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
@@ -68,6 +68,7 @@ class State:
     total: Float[np.ndarray, "d o"] | None = None
     bias: Float[np.ndarray, "o"] | None = None
     scale: float | None = None
+    onset_span: float = 1.0
     delta: Float[np.ndarray, "d"] | None = None
     basis: Float[np.ndarray, "d q"] | None = None
     points: Float[np.ndarray, "n q"] | None = None
