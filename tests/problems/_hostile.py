@@ -94,6 +94,8 @@ def wrong_count(rng):
     layer = AttentionLayer.random(m, d, seed=int(rng.integers(2**31)))
     forced = m + int(rng.choice([-1, 1]))
     right = FIT_FAILED | {"HEADS_INDISTINGUISHABLE"}
+    if forced > m:  # a head too many is found idle, and the true layer is what remains
+        right |= {"RECOVERED"}
     return _from_layer("wrong head count forced", layer, right, rng, k=k, num_heads=forced)
 
 
