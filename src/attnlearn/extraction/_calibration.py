@@ -123,6 +123,8 @@ RANK_GAP = 5.0
 RANK_SURPLUS = 2
 """A head has rank r when the singular values of its known rows fall by 5 after the r-th and at least 2 more rows
 were known. A wrong rank is found out by the random queries below, and more references are added."""
+SHARED_FALL = 1.5
+"""Fall of the singular values, averaged over heads, that is tried as their common rank where none shows the gap above."""
 CHECK_SEQUENCES = 32
 COMPLETE_ATTEMPTS = 3
 UNEXPLAINED_NOISE = 5.0

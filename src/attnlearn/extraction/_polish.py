@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Stop, Tools
@@ -38,7 +39,10 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     inquiry = Inquiry(problem, state)
     start = layer_of(state)
     best: Fitted | None = None
-    for rank in candidate_ranks(state.ranks, _is_small(start)):
+    ranks = state.ranks
+    if ranks is None and not _is_small(start):
+        ranks = shared_rank(start.theta)
+    for rank in candidate_ranks(ranks, _is_small(start)):
         _ask_random(inquiry, problem, rank, tools.rng(f"random, rank {rank}"))
         state = inquiry.kept()
         fitted = _fit(start, state, rank, tools)
@@ -81,6 +85,18 @@ def candidate_ranks(ranks: list[int] | None, small: bool) -> list[int | None]:
         return [None]
     middle, largest = (max(1, int(value)) for value in (np.median(ranks), max(ranks)))
     return [largest] if small else [*dict.fromkeys((middle, largest)), None]
+
+
+def shared_rank(theta: Float[np.ndarray, "m d d"]) -> list[int] | None:
+    """The rank of all heads where noise hides each one's: the largest fall of their singular values on average.
+
+    >>> shared_rank(np.array([np.diag([3.0, 2.0, 0.9, 0.8]), np.diag([4.0, 3.0, 0.9, 0.8])]))
+    [2, 2]
+    """
+    singular = np.log(np.maximum(np.linalg.svd(theta, compute_uv=False), 1e-300))
+    falls = np.mean(singular[:, :-1] - singular[:, 1:], axis=0)[: theta.shape[1] // 2]
+    best = int(np.argmax(falls))
+    return [best + 1] * len(theta) if falls[best] > np.log(calibration.SHARED_FALL) else None
 
 
 def _is_small(layer: AttentionLayer) -> bool:
