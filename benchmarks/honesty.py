@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import jax
 import numpy as np
 from scipy.stats import beta
 
@@ -66,6 +67,7 @@ def _problem(case: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         broken = broken_claims(solution.certificate, solution.layer, problem.truth, problem.fresh, support)
         if problem.truth is not None and problem.truth.causal == solution.layer.causal:
             error = distance(solution.layer, problem.truth, support=support).max
+    jax.clear_caches()  # every problem has shapes of its own, and a process can map only so many compiled functions
     return {
         "problem": problem.name,
         "outcome": solution.outcome.name,
