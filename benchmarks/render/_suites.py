@@ -97,7 +97,7 @@ def against_adam(suite: Suite) -> str:
         "error on fresh examples",
         "Adam reaches 1e-6",
         "its best run, seconds",
-        "faster, compilation counted",
+        "its time over ours, compilation counted",
         "once compiled",
     ]
     return table(columns, rows)
