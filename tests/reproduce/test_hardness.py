@@ -89,8 +89,11 @@ def test_hull_error_sees_a_moved_head(seed: int) -> None:
 def test_claims_describe_themselves() -> None:
     claim = {"curves": {}, "violations": 0, "ratio": 4.0}
     assert describe("bound", claim) == "run-verified bound over measured mean 4.00, 0 violations"
-    rows = [{"heads": 2, "common": {"steps_to_target": [5, -1, 7]}, "sqrt": {"steps_to_target": [3, 3, 3]}}]
-    assert "2: 7; step growing like sqrt(H): 2: 3" in describe("heads", {"target": 0.1, "rows": rows})
+    common, growing = {"steps_to_target": [5, -1, 7], "gap": [0.2, 0.1, 0.3]}, {"steps_to_target": [3, 3, 3]}
+    rows = [{"heads": 2, "common": common, "sqrt": growing, "bound_over_measured": 5.0}]
+    text = describe("heads", {"target": 0.1, "rows": rows})
+    assert "2: 7; step growing like sqrt(H): 2: 3" in text
+    assert "test minus train loss (one step for all): 2: 0.2; run-verified bound over measured: 2: 5" in text
 
 
 @pytest.mark.slow
