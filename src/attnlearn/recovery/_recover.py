@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
 from attnlearn.data import Examples, as_examples
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
-from attnlearn.recovery._conclude import conclude
+from attnlearn.recovery._conclude import Conclusion, conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._plan import Plan, make_plan
 from attnlearn.recovery._refining import answer
@@ -193,4 +193,15 @@ def _solution(
     certificate = _about(ended.certificate, scale)
     if route.check is not None:
         certificate = dataclasses.replace(certificate, checks=(*certificate.checks, route.check(state)))
-    return Solution(layer, ended.outcome, certificate, phases, stats | ended.stats)
+    outcome, stats = ended.outcome, stats | ended.stats
+    needed = _unclear(ended, phases, examples.num)
+    if needed is not None:
+        outcome, stats = Outcome.TOO_FEW_EXAMPLES, stats | {"examples_needed": needed}
+    return Solution(layer, outcome, certificate, phases, stats)
+
+
+def _unclear(ended: Conclusion, phases: Sequence[Phase], num: int) -> int | None:
+    """Examples that would show every head clearly, if a misfit without a known cause came from too few of them."""
+    unexplained = ended.stats.get("diagnosis", {}).get("cause") == "not attention"
+    views = [p.evidence["examples_for_clear_view"] for p in phases if "examples_for_clear_view" in p.evidence]
+    return views[-1] if unexplained and views and views[-1] > num else None
