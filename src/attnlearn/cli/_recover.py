@@ -19,6 +19,7 @@ def recover(
     method: str = "spectral",
     causal: bool | None = None,
     target: float | None = None,
+    start: Path | None = None,
     memory: str | None = None,
     options: Long | None = None,
 ) -> int:
@@ -38,6 +39,9 @@ def recover(
         Whether the layer is causal; found from the data when left out.
     target
         Function error that is enough.
+    start
+        A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against
+        them, without a search.
     memory
         Refuse a run that is expected to need more, for example 1.5GB.
     """
@@ -50,6 +54,7 @@ def recover(
         method=method,
         causal=causal,
         target=target,
+        start=None if start is None else attnlearn.load(start),
         memory=memory,
         **options.keywords(),
     )

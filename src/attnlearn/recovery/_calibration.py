@@ -17,6 +17,9 @@ WHOLE_BETTER = 0.9
 they fit worse, and where the rank was too small they fit exactly."""
 WHOLE_STEPS = 8
 """Steps in which heads of full rank, from the answer of the inferred rank, must show that they fit better."""
+START_RANK = 1e-4
+"""Singular values of a given start below this share of the head's largest are not counted towards its rank: products
+of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
 FIT_SHARE = 0.75
 """Share of the examples on the fit side when data are scarce."""
 OVERFIT = 3.0

@@ -1,6 +1,6 @@
-"""`recover`: a layer from random examples, by the spectral route or by sculpting.
+"""`recover`: a layer from random examples, by the spectral route, by sculpting, or from a given start.
 
-The assembly is the same for both: split, the phases of the route, the shared refine, one look at the certify side.
+The assembly is the same for all: split, the phases of the route, the shared refine, one look at the certify side.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate
 from attnlearn._errors import NotEstablished, require
+from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
@@ -25,7 +26,8 @@ from attnlearn.recovery._conclude import Conclusion, conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._plan import Plan, make_plan
 from attnlearn.recovery._refining import answer
-from attnlearn.recovery._routes import METHODS, Route, route_for
+from attnlearn.recovery._routes import METHODS, Route, route_for, route_from
+from attnlearn.recovery._start import check_start
 from attnlearn.solve._split import Split
 
 
@@ -39,6 +41,7 @@ def recover(
     mask: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     target: float | None = None,
+    start: AttentionLayer | None = None,
     config: Any = None,
     seed: int = 0,
     memory: int | float | str | None = None,
@@ -55,7 +58,8 @@ def recover(
     are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
     only claim C1 at that function error is asked for: nothing is raised once it is established, and sculpting stops
-    there. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more; `stats["plan"]` holds what was
+    there. A `start` that is nearly right takes the place of the search: weights from a file are refined on the
+    examples and certified against them. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more; `stats["plan"]` holds what was
     expected.
 
     >>> from attnlearn import AttentionLayer, data, distance
@@ -68,13 +72,16 @@ def recover(
     require(method in METHODS, "method", f"must be one of {', '.join(METHODS)}", method)
     require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
     require(target is None or target > 0, "target", "must be positive", target)
-    route = route_for(method, config)
+    require(start is None or config is None, "config", "belongs to a search and cannot go with start", config)
+    route = route_for(method, config) if start is None else route_from(start)
     tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
     drawn, scale = ((x, y, seed) if is_data_model(x) else None), 1.0
     if drawn is not None:
         examples, scale = draw_examples(x, y, route.num_examples, seed, route.scale)
     else:
         examples = as_examples(x, y, mask)
+    if start is not None:
+        check_start(start, examples, causal, num_heads)
     members = None if groups is None else np.asarray(groups)
     split = Split.make(examples.num, groups=members, seed=seed)
     with tools.progress.phase("plan"):

@@ -1,4 +1,4 @@
-"""The two routes of `recover`, each as the list of its phases."""
+"""The routes of `recover`, each as the list of its phases: two that search, and one from a given start."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from attnlearn._certificate import Check
 from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer
 from attnlearn.recovery._draw import Chooser
 
 METHODS = ("spectral", "sculpt")
@@ -33,6 +34,24 @@ class Route:
 def route_for(method: str, config: Any) -> Route:
     """The route of that name; imported when asked for."""
     return _sculpt(config) if method == "sculpt" else _spectral(config)
+
+
+def route_from(start: AttentionLayer) -> Route:
+    """No search: refine and certify a layer that is nearly right."""
+    from attnlearn.recovery._refining import refine_phase
+    from attnlearn.recovery._start import begin_at, start_hash
+    from attnlearn.recovery.spectral import SpectralConfig, spectral_phases
+    from attnlearn.recovery.spectral._state import Problem, State
+
+    require(isinstance(start, AttentionLayer), "start", "must be an AttentionLayer", type(start).__name__)
+    config = SpectralConfig()
+    prepare, *_ = spectral_phases(config)
+
+    def problem(examples, split, causal, num_heads, target, drawn):
+        return Problem(examples, split, start.causal, start.num_heads)
+
+    phases = [prepare, ("start", begin_at(start)), ("refine", refine_phase)]
+    return Route("start", phases, State(), problem, start_hash(start), config.num_examples)
 
 
 def _spectral(config: Any) -> Route:
