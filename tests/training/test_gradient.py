@@ -11,8 +11,9 @@ from attnlearn._precision import precision
 from attnlearn.training import AttentionModel, ReadoutModel, _loss, loss_and_gradient
 from attnlearn.training._loss import chunk_size, cut, evaluate
 from attnlearn.training._model import Weights, equal_scales
+from attnlearn.training._wide import WideModel
 
-MODELS = [AttentionModel(), ReadoutModel(0), ReadoutModel(-1)]
+MODELS = [AttentionModel(), WideModel(), ReadoutModel(0), ReadoutModel(-1)]
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 
 
@@ -31,7 +32,7 @@ def problem(model, num, tokens, dim, heads, seed, dtype=np.float64, size=1.0):
     return u, rng.standard_normal((heads, dim, dim)).astype(dtype), x, y
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize("model", MODELS, ids=repr)
 @given(
     num=st.integers(1, 7),
     tokens=st.integers(1, 4),
@@ -58,7 +59,7 @@ def test_matches_autodiff(model, num, tokens, dim, heads, dtype, seed):
     assert np.abs(gradient_w - gradient[1]).max() <= TOLERANCE[dtype] * scale
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_chunks_change_nothing(model, seed, monkeypatch):
     u, w, x, y = problem(model, 23, 4, 5, 3, seed)
     whole = loss_and_gradient(u, w, x, y, model=model)
@@ -70,15 +71,27 @@ def test_chunks_change_nothing(model, seed, monkeypatch):
         np.testing.assert_allclose(part, expected, rtol=1e-11, atol=1e-13)
 
 
-def test_head_of_scale_zero_is_absent(seed):
-    model = AttentionModel()
+@pytest.mark.parametrize("model", [AttentionModel(), WideModel()], ids=lambda model: type(model).__name__)
+def test_layouts_only_reorder(model, seed):
+    u, w, _, _ = problem(model, 1, 3, 5, 2, seed)
+    with precision(np.float64):
+        packed = model.pack(Weights(jnp.asarray(u), jnp.asarray(w)))
+        back = [np.asarray(part) for part in model.unpack(packed)]
+        squares = sum(float(jnp.sum(part**2)) for part in packed)
+    assert squares == pytest.approx((u**2).sum() + (w**2).sum())
+    np.testing.assert_array_equal(back[0], u)
+    np.testing.assert_array_equal(back[1], w)
+
+
+@pytest.mark.parametrize("model", [AttentionModel(), WideModel(), ReadoutModel(1)], ids=repr)
+def test_head_of_scale_zero_is_absent(model, seed):
     u, w, x, y = problem(model, 6, 3, 4, 3, seed)
     with precision(np.float64):
         scales = np.array([2**-0.5, 2**-0.5, 0.0])
         padded = evaluate(model, Weights(jnp.asarray(u), jnp.asarray(w)), jnp.asarray(scales), cut(x, y, 3))
         assert float(jnp.abs(padded.gradient.u[2]).max()) == 0 == float(jnp.abs(padded.gradient.w[2]).max())
         padded_loss = float(padded.loss)
-    assert padded_loss == pytest.approx(loss_and_gradient(u[:2], w[:2], x, y)[0], rel=1e-13)
+    assert padded_loss == pytest.approx(loss_and_gradient(u[:2], w[:2], x, y, model=model)[0], rel=1e-13)
 
 
 def test_head_order_does_not_matter(seed):

@@ -4,14 +4,20 @@ import numpy as np
 import pytest
 
 from attnlearn.data import TokenizedMixture
-from attnlearn.training import TrainConfig, fit, fit_many, plan, train_file
+from attnlearn.training import ReadoutModel, TrainConfig, fit, fit_many, plan, train_file
 
 EXAMPLES = TokenizedMixture(tokens=3, dim=5).sample(24, seed=1)
 
 
-def test_sweep_equals_single_runs():
-    sweep = fit_many(*EXAMPLES, num_heads=(1, 3), seeds=(0, 5), step=0.5, max_steps=130)
-    single = fit(*EXAMPLES, num_heads=3, seed=5, step=0.5, max_steps=130, config=TrainConfig(replays=0))
+@pytest.mark.parametrize("model", [None, ReadoutModel(1)], ids=str)
+@pytest.mark.parametrize("optimizer", ["gd", "normalized", "polyak", "adam"])
+def test_sweep_equals_single_runs(optimizer, model):
+    settings = {"step": 0.05 if optimizer == "adam" else 0.5, "max_steps": 130, "optimizer": optimizer}
+    sweep = fit_many(*EXAMPLES, num_heads=(1, 3), seeds=(0, 5), model=model, **settings)
+    config = TrainConfig(replays=0)
+    single = fit(
+        *EXAMPLES, num_heads=3, seed=5, model=model, config=config, raise_on_failure=False, **settings
+    )
     run = sweep.classifiers[3]
     assert (run.num_heads, run.tokens) == (3, 3)
     np.testing.assert_allclose(run.u, single.layer.u, rtol=1e-9, atol=1e-11)
@@ -25,9 +31,34 @@ def test_sweep_does_not_depend_on_blocks(monkeypatch):
     from attnlearn.training import _sweep
 
     whole = fit_many(*EXAMPLES, num_heads=2, seeds=range(5), step=0.5, max_steps=20)
-    monkeypatch.setattr(_sweep, "SWEEP_BLOCK", 2)
+    monkeypatch.setattr(_sweep, "SWEEP_HEADS", 4)
     pieces = fit_many(*EXAMPLES, num_heads=2, seeds=range(5), step=0.5, max_steps=20)
     np.testing.assert_allclose(pieces.losses, whole.losses, rtol=1e-12)
+
+
+def test_blocks_are_about_equal():
+    from attnlearn.training._sweep import SWEEP_HEADS, _block_size
+
+    assert _block_size(1000, 4) == 100 == SWEEP_HEADS // 4
+    assert _block_size(101, 4) == 51
+    assert _block_size(7, 10 * SWEEP_HEADS) == 1
+
+
+def test_a_run_that_diverges_leaves_the_others_alone():
+    alone = fit_many(*EXAMPLES, num_heads=2, seeds=(1,), init="gaussian", step=0.5, max_steps=5)
+    with pytest.MonkeyPatch.context() as patch:
+        from attnlearn.training import _sweep
+
+        start = _sweep._start
+
+        def broken(problem, seed):
+            weights = start(problem, seed)
+            return weights._replace(u=np.full_like(weights.u, np.nan)) if seed == 0 else weights
+
+        patch.setattr(_sweep, "_start", broken)
+        both = fit_many(*EXAMPLES, num_heads=2, seeds=(0, 1), init="gaussian", step=0.5, max_steps=5)
+    assert np.isnan(both.losses[0]).all()
+    np.testing.assert_allclose(both.losses[1], alone.losses[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize(

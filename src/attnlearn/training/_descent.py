@@ -14,6 +14,7 @@ Cost: one evaluation a step. What can fail: too large a step makes the weights i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,8 +25,8 @@ from jaxtyping import Float
 
 from attnlearn.training._calibration import ADAM, SEGMENT_STEPS
 from attnlearn.training._leave_one_out import advance_distances
-from attnlearn.training._loss import Chunks, Evaluation, evaluate, evaluate_many
-from attnlearn.training._model import Array, Model, Weights
+from attnlearn.training._loss import Chunks, Evaluation, evaluate_many, evaluate_packed
+from attnlearn.training._model import Array, Model, Packed, Weights
 
 OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
 
@@ -60,7 +61,7 @@ class Trace(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What many runs at once record: (runs, steps) each."""
+    """What many runs at once record: (steps, runs) each."""
 
     loss: Any
     margin: Any
@@ -76,9 +77,9 @@ def start(optimizer: str, weights: Weights, distances: Any) -> State:
     return State(weights, moments, distances, np.zeros((), np.int32))
 
 
-def dot(a: Weights, b: Weights) -> Array:
-    """Inner product of two parameter vectors."""
-    return jnp.vdot(a.u, b.u) + jnp.vdot(a.w, b.w)
+def dot(a: Any, b: Any) -> Array:
+    """Inner product of two parameter vectors, in whatever layout."""
+    return jnp.sum(a[0] * b[0]) + jnp.sum(a[1] * b[1])
 
 
 def head_norm(weights: Weights) -> Array:
@@ -86,46 +87,56 @@ def head_norm(weights: Weights) -> Array:
     return jnp.sqrt(jnp.max(jnp.sum(weights.u**2, axis=(1, 2))))
 
 
-def evidence(evaluation: Evaluation, weights: Weights, comparator: Weights, chunks: Chunks) -> Trace:
-    """The entry of the trace at `weights`."""
+def evidence(model: Model, evaluation: Evaluation, packed: Packed, star: Packed, chunks: Chunks) -> Trace:
+    """The entry of the trace at the weights `packed`, against the comparator `star`."""
     present = chunks.weight > 0
     count = jnp.maximum(present.sum(), 1)
     slopes = jax.nn.sigmoid(-evaluation.margins)
-    away = jax.tree.map(jnp.subtract, weights, comparator)
+    away = jax.tree.map(jnp.subtract, packed, star)
     return Trace(
         loss=evaluation.loss,
         gradient_sq=dot(evaluation.gradient, evaluation.gradient),
         inner=dot(evaluation.gradient, away),
-        norm=head_norm(weights),
+        norm=head_norm(model.unpack(packed)),
         margin=jnp.min(jnp.where(present, evaluation.margins, jnp.inf)),
         accuracy=jnp.sum(jnp.where(present, evaluation.margins > 0, False)) / count,
         slope=jnp.sum(chunks.weight * slopes),
     )
 
 
-def _update(
-    optimizer: str, state: State, loss: Array, gradient_sq: Array, gradient: Weights, step: Array
-) -> State:
+def _stride(optimizer: str, step: Array, loss: Array, gradient_sq: Array) -> Array:
+    """What the direction is multiplied by: one number, or one for each run."""
+    safe = jnp.maximum(gradient_sq, jnp.finfo(step.dtype).tiny)
+    if optimizer == "normalized":
+        return step / jnp.sqrt(safe)
+    return jnp.minimum(step, loss / safe) if optimizer == "polyak" else step
+
+
+def _adam(moments: Any, gradient: Any, count: Array, dtype: Any) -> tuple[Any, Any]:
+    """Adam's moments after this gradient, and its direction."""
+    first, second, tiny = ADAM
+    m = jax.tree.map(lambda m, g: first * m + (1 - first) * g, moments[0], gradient)
+    v = jax.tree.map(lambda v, g: second * v + (1 - second) * g**2, moments[1], gradient)
+    time = count.astype(dtype)
+    scaled = jax.tree.map(
+        lambda m, v: m / (1 - first**time) / (jnp.sqrt(v / (1 - second**time)) + tiny), m, v
+    )
+    return (m, v), scaled
+
+
+def _update(state: State, optimizer: str, gradient: Any, stride: Array) -> State:
     count = state.count + 1
     moments = state.moments
     if optimizer == "adam":
-        first, second, tiny = ADAM
-        m = jax.tree.map(lambda m, g: first * m + (1 - first) * g, moments[0], gradient)
-        v = jax.tree.map(lambda v, g: second * v + (1 - second) * g**2, moments[1], gradient)
-        time = count.astype(step.dtype)
-        direction = jax.tree.map(
-            lambda m, v: m / (1 - first**time) / (jnp.sqrt(v / (1 - second**time)) + tiny), m, v
-        )
-        moments = (m, v)
-    else:
-        direction = gradient
-        safe = jnp.maximum(gradient_sq, jnp.finfo(step.dtype).tiny)
-        if optimizer == "normalized":
-            step = step / jnp.sqrt(safe)
-        elif optimizer == "polyak":
-            step = jnp.minimum(step, loss / safe)
-    weights = jax.tree.map(lambda p, g: p - step * g, state.weights, direction)
+        moments, gradient = _adam(moments, gradient, count, stride.dtype)
+    weights = jax.tree.map(lambda p, g: p - stride * g, state.weights, gradient)
     return State(weights, moments, state.distances, count)
+
+
+def _convert(state: State, change: Callable[[Any], Any]) -> State:
+    """The state with its weights and moments in another layout."""
+    moments = None if state.moments is None else (change(state.moments[0]), change(state.moments[1]))
+    return state._replace(weights=change(state.weights), moments=moments)
 
 
 @partial(jax.jit, static_argnames=("model", "optimizer", "track"))
@@ -141,21 +152,23 @@ def advance(
     steps: Array,
 ) -> tuple[State, Trace]:
     """`steps` (at most SEGMENT_STEPS) steps; entries of the trace beyond them are NaN."""
+    star = model.pack(comparator)
 
     def body(index, carry):
         state, trace = carry
-        result = evaluate(model, state.weights, scales, chunks)
-        entry = evidence(result, state.weights, comparator, chunks)
+        result = evaluate_packed(model, state.weights, scales, chunks)
+        entry = evidence(model, result, state.weights, star, chunks)
         if track:
             distances = advance_distances(model, state.distances, result.margins, entry, chunks, rates)
             state = state._replace(distances=distances)
         trace = jax.tree.map(lambda all, one: all.at[index].set(one.astype(all.dtype)), trace, entry)
-        after = _update(optimizer, state, entry.loss, entry.gradient_sq, result.gradient, rates.step)
-        return after, trace
+        stride = _stride(optimizer, rates.step, entry.loss, entry.gradient_sq)
+        return _update(state, optimizer, result.gradient, stride), trace
 
     empty = jnp.full((SEGMENT_STEPS,), jnp.nan, scales.dtype)
     trace = Trace(*(empty for _ in Trace._fields))
-    return jax.lax.fori_loop(0, steps, body, (state, trace))
+    packed, trace = jax.lax.fori_loop(0, steps, body, (_convert(state, model.pack), trace))
+    return _convert(packed, model.unpack), trace
 
 
 @partial(jax.jit, static_argnames=("model", "optimizer"))
@@ -168,29 +181,45 @@ def advance_many(
     step: Array,
     steps: Array,
 ) -> tuple[State, Curves]:
-    """As `advance` for runs that share the tokens and the step; the parts of `states` have a leading axis.
+    """As `advance` for runs that share the tokens and the step; weights and moments have a leading axis of runs.
 
     The runs may differ in start and number of heads (scales of 0). Only what a sweep shows is recorded.
     """
-    runs = scales.shape[0]
+    runs, heads = scales.shape
     present = chunks.weight[..., None] > 0
+
+    def together(weights):  # runs are the faster axis: sums over a run's heads add whole rows
+        return model.pack(
+            jax.tree.map(lambda part: part.swapaxes(0, 1).reshape(-1, *part.shape[2:]), weights)
+        )
+
+    def apart(packed):
+        split = jax.tree.map(lambda part: part.reshape(heads, runs, *part.shape[1:]), model.unpack(packed))
+        return jax.tree.map(lambda part: part.swapaxes(0, 1), split)
 
     def body(index, carry):
         states, curves = carry
-        heads = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), states.weights)
-        result = evaluate_many(model, heads, scales.reshape(-1), chunks, runs)
-        gradient = jax.tree.map(lambda part, like: part.reshape(like.shape), result.gradient, states.weights)
+        result = evaluate_many(model, states.weights, scales.T.reshape(-1), chunks, runs)
         entry = Curves(
             loss=result.loss,
             margin=jnp.min(jnp.where(present, result.margins, jnp.inf), axis=(0, 1)),
             accuracy=jnp.sum(present & (result.margins > 0), axis=(0, 1)) / jnp.maximum(present.sum(), 1),
         )
-        curves = jax.tree.map(lambda all, one: all.at[:, index].set(one.astype(all.dtype)), curves, entry)
-        update = jax.vmap(partial(_update, optimizer), in_axes=(0, 0, 0, 0, None))
-        return update(states, entry.loss, jax.vmap(dot)(gradient, gradient), gradient, step), curves
+        curves = jax.tree.map(lambda all, one: all.at[index].set(one.astype(all.dtype)), curves, entry)
+        gradient, stride = result.gradient, step
+        if optimizer in ("normalized", "polyak"):  # a stride for each run
+            single = apart(gradient)
+            strides = _stride(optimizer, step, entry.loss, jax.vmap(dot)(single, single))
+            gradient = together(
+                jax.vmap(lambda g, s: jax.tree.map(lambda part: s * part, g))(single, strides)
+            )
+            stride = jnp.ones_like(step)
+        return _update(states, optimizer, gradient, stride), curves
 
-    empty = jnp.full((runs, SEGMENT_STEPS), jnp.nan, scales.dtype)
-    return jax.lax.fori_loop(0, steps, body, (states, Curves(empty, empty, empty)))
+    empty = jnp.full((SEGMENT_STEPS, runs), jnp.nan, scales.dtype)
+    curves = Curves(empty, empty, empty)
+    packed, curves = jax.lax.fori_loop(0, steps, body, (_convert(states, together), curves))
+    return _convert(packed, apart), curves
 
 
 @partial(jax.jit, static_argnames=("model",))
@@ -198,5 +227,7 @@ def finish(
     model: Model, weights: Weights, chunks: Chunks, scales: Array, comparator: Weights
 ) -> tuple[Trace, Array, Weights]:
     """Evidence, margins and gradient at the last iterate."""
-    result = evaluate(model, weights, scales, chunks)
-    return evidence(result, weights, comparator, chunks), result.margins, result.gradient
+    packed = model.pack(weights)
+    result = evaluate_packed(model, packed, scales, chunks)
+    entry = evidence(model, result, packed, model.pack(comparator), chunks)
+    return entry, result.margins, model.unpack(result.gradient)

@@ -2,9 +2,10 @@
 
     L = sum_j weight_j log(1 + exp(-y_j Phi_j)),   weight_j = 1/n unless told otherwise
 
-The gradient is the model's backward pass with the coefficients weight_j y_j l'_j. Runs that share the tokens are
-evaluated together, as more heads. Memory: one chunk's
-temporaries and one gradient, whatever n is. A last chunk that is not full is padded with examples of weight 0.
+The gradient is the model's backward pass with the coefficients s_h weight_j y_j l'_j. The scales s_h are one number for
+all heads, or one for each (0: a head that is not there). Runs that share the tokens are evaluated together, as more
+heads. Memory: one chunk's temporaries and one gradient, whatever n is. A last chunk that is not full is padded with
+examples of weight 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn.training._calibration import CHUNK_ELEMENTS
-from attnlearn.training._model import Array, Model, Weights
+from attnlearn.training._model import Array, Model, Packed, Weights
 
 
 class Chunks(NamedTuple):
@@ -32,7 +33,7 @@ class Evaluation(NamedTuple):
     """Loss, its gradient, and the margins y Phi of all chunks (b, c)."""
 
     loss: Any
-    gradient: Weights
+    gradient: Any
     margins: Any
 
 
@@ -67,32 +68,37 @@ def cut(
 
 def evaluate(model: Model, weights: Weights, scales: Array, chunks: Chunks) -> Evaluation:
     """Loss, gradient and margins at `weights`; pure JAX, to be traced inside a compiled function."""
-    one = evaluate_many(model, weights, scales, chunks, runs=1)
+    result = evaluate_packed(model, model.pack(weights), scales, chunks)
+    return result._replace(gradient=model.unpack(result.gradient))
+
+
+def evaluate_packed(model: Model, packed: Packed, scales: Array, chunks: Chunks) -> Evaluation:
+    """As `evaluate`, with weights and gradient in the layout of the model."""
+    one = evaluate_many(model, packed, scales, chunks, runs=1)
     return Evaluation(one.loss[0], one.gradient, one.margins[..., 0])
 
 
-def evaluate_many(model: Model, weights: Weights, scales: Array, chunks: Chunks, runs: int) -> Evaluation:
-    """As `evaluate` for runs that share the tokens: their heads stand one after the other, loss (runs,).
+def evaluate_many(model: Model, packed: Packed, scales: Array, chunks: Chunks, runs: int) -> Evaluation:
+    """As `evaluate_packed` for runs that share the tokens, loss (runs,); head h of run r is number h runs + r.
 
     To the products, `runs` times H heads are only more heads, so one large product serves all runs.
     """
-    packed = model.pack(weights, scales)
-    heads = scales.shape[0] // runs
 
     def one(total, chunk):
         parts, saved = model.forward(packed, chunk.x)
-        margins = chunk.y[:, None] * parts.reshape(-1, runs, heads).sum(axis=2)
+        margins = chunk.y[:, None] * (parts * scales).reshape(len(parts), -1, runs).sum(axis=1)
         loss = jnp.sum(chunk.weight[:, None] * jax.nn.softplus(-margins), axis=0)
         slopes = -(chunk.weight * chunk.y)[:, None] * jax.nn.sigmoid(-margins)
-        gradient = model.backward(saved, chunk.x, jnp.repeat(slopes, heads, axis=1))
+        coefficients = jnp.concatenate([slopes] * (scales.shape[0] // runs), axis=1) * scales
+        gradient = model.backward(saved, chunk.x, coefficients)
         return jax.tree.map(jnp.add, total, (loss, gradient)), margins
 
     zeros = (jnp.zeros((runs,), scales.dtype), jax.tree.map(jnp.zeros_like, packed))
     (loss, gradient), margins = jax.lax.scan(one, zeros, chunks)
-    return Evaluation(loss, model.unpack(gradient, scales), margins)
+    return Evaluation(loss, gradient, margins)
 
 
 def values(model: Model, weights: Weights, scales: Array, x: Float[Array, "b c k d"]) -> Float[Array, "b c"]:
     """Phi of every example."""
-    packed = model.pack(weights, scales)
-    return jax.lax.map(lambda chunk: model.forward(packed, chunk)[0].sum(axis=1), x)
+    packed = model.pack(weights)
+    return jax.lax.map(lambda chunk: (model.forward(packed, chunk)[0] * scales).sum(axis=1), x)

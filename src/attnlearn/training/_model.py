@@ -7,8 +7,9 @@ dPhi/dW_h = s_h X^T J_h X. Softmax does not see a constant added to a row, and t
 relative to the first token, whose score is 0, so every product has T - 1 keys instead of T. Value and gradient of a
 chunk cost 4 c (T-1) H d^2 + 8 c H T (T-1) d operations in six matrix products; nothing of a chunk is kept. Arrays run
 in the order (example, key, head x query): the scores come out, and J_h goes in, as contiguous factors without a
-transpose, and sums over keys vectorise over heads and queries. The scales s_h are an argument, so that runs with
-different numbers of heads can share one compiled loop (a scale of 0 is a head that is not there).
+transpose, and sums over keys vectorise over heads and queries. A run keeps its weights in this layout from step to
+step; it only reorders them, so norms and inner products are those of the weights. The scales s_h are applied outside
+(`_loss.py`), so that runs with different numbers of heads can share one compiled loop.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from attnlearn.training import _bounds
+from attnlearn.training._calibration import QUERY_MULTIPLE
 
 Array = jax.Array
+Packed = tuple[Array, Array]
 
 
 class Weights(NamedTuple):
@@ -52,20 +55,20 @@ class Model(Protocol):
         """The tokens (c, positions, d) whose attention rows are read out; slicing only."""
         ...
 
-    def pack(self, weights: Weights, scales: Array) -> tuple[Array, Array]:
-        """The weights in the layout of `forward`, once per step."""
+    def pack(self, weights: Weights) -> Packed:
+        """The weights in the layout of `forward`: reordered, and filled with zeros if need be."""
         ...
 
-    def forward(self, packed: tuple[Array, Array], x: Array) -> tuple[Array, Any]:
-        """What each head adds to Phi (c, H) for the examples of a chunk, and what `backward` needs."""
+    def forward(self, packed: Packed, x: Array) -> tuple[Array, Any]:
+        """<U_h, A_h X> of every example and head (c, H), and what `backward` needs."""
         ...
 
-    def backward(self, saved: Any, x: Array, coefficients: Array) -> tuple[Array, Array]:
-        """Packed gradient of sum_ih coefficients_ih Phi_ih, Phi_ih what head h adds to Phi_i."""
+    def backward(self, saved: Any, x: Array, coefficients: Array) -> Packed:
+        """Gradient of sum_ih coefficients_ih <U_h, A_ih X_i>; coefficients (c, 1) hold for every head."""
         ...
 
-    def unpack(self, gradient: tuple[Array, Array], scales: Array) -> Weights:
-        """A packed gradient as weights."""
+    def unpack(self, packed: Packed) -> Weights:
+        """The inverse of `pack`."""
         ...
 
     def beta1(self, tokens: int, radius: Any, norm: Any) -> Any:
@@ -93,64 +96,58 @@ class AttentionModel:
         """The tokens whose attention rows are read out."""
         return x
 
-    def pack(self, weights: Weights, scales: Array) -> tuple[Array, Array]:
-        """Read-outs as (d, H x positions), scores as (d, H x d) with the key side first."""
-        heads, positions, dim = weights.u.shape
-        u = (weights.u * scales[:, None, None]).transpose(2, 0, 1).reshape(dim, heads * positions)
-        return u, weights.w.transpose(2, 0, 1).reshape(dim, heads * dim)
+    def pack(self, weights: Weights) -> Packed:
+        """Read-outs as (d, H, positions), scores as (d, H, d) with the key side first, the query side filled up."""
+        return weights.u.transpose(2, 0, 1), fill(weights.w.transpose(2, 0, 1))
 
-    def forward(self, packed: tuple[Array, Array], x: Float[Array, "c k d"]) -> tuple[Array, Any]:
-        """Every head's part of Phi; saves attention and its score derivative, both (c, k - 1, H x positions)."""
+    def forward(self, packed: Packed, x: Float[Array, "c k d"]) -> tuple[Array, Any]:
+        """Every head's part; saves exponentials of the scores and G, both (c, k - 1, H x positions)."""
         u, w = packed
-        first, keys = _relative(x)
-        queries = self.queries(x)
-        scores = self.scores(w, keys, queries)
-        g = (keys.reshape(-1, len(u)) @ u).reshape(scores.shape)
-        top = scores.max(axis=1, keepdims=True, initial=0.0)  # 0 is the score of the first token
-        exponentials = jnp.exp(scores - top)
-        attention = exponentials / (exponentials.sum(axis=1, keepdims=True) + jnp.exp(-top))
-        r = (attention * g).sum(axis=1, keepdims=True)
-        rows = (r[:, 0] + first @ u).reshape(len(x), -1, queries.shape[1])
-        return rows.sum(axis=2), (attention, attention * (g - r))
+        first, keys = relative(x)
+        scores = self.scores(w, keys, self.queries(x))
+        g = (keys.reshape(-1, len(u)) @ u.reshape(len(u), -1)).reshape(scores.shape)
+        r, saved = attend(scores, g)
+        return r.reshape(len(x), *u.shape[1:]).sum(axis=2) + first @ u.sum(axis=2), saved
 
-    def backward(
-        self, saved: Any, x: Float[Array, "c k d"], coefficients: Float[Array, "c h"]
-    ) -> tuple[Array, Array]:
-        """Sums over the chunk; a head's coefficient scales its attention, so that all heads share the tokens."""
-        attention, j = saved
-        first, keys = _relative(x)
+    def backward(self, saved: Any, x: Float[Array, "c k d"], coefficients: Float[Array, "c h"]) -> Packed:
+        """Sums over the chunk; coefficients that all heads share scale the keys, which are fewer numbers."""
+        first, keys = relative(x)
         queries = self.queries(x)
-        spread = jnp.repeat(coefficients, queries.shape[1], axis=1)[:, None]
-        weighted = (attention * spread).reshape(-1, attention.shape[-1])
-        gradient_u = keys.reshape(-1, x.shape[-1]).T @ weighted + first.T @ spread[:, 0]
-        return gradient_u, self.score_gradient(j * spread, keys, queries)
+        positions = queries.shape[1]
+        of_first = (first.T @ coefficients)[:, :, None]
+        if coefficients.shape[1] == 1:
+            keys = keys * coefficients[:, :, None]
+            attention, j = differentiate(saved, 1)
+        else:
+            attention, j = differentiate(saved, jnp.repeat(coefficients, positions, axis=1))
+        of_others = keys.reshape(-1, x.shape[-1]).T @ attention.reshape(-1, attention.shape[-1])
+        gradient_u = of_others.reshape(x.shape[-1], -1, positions) + of_first
+        return gradient_u, self.score_gradient(j, keys, queries)
 
     def scores(
-        self, w: Float[Array, "d hd"], keys: Float[Array, "c l d"], queries: Float[Array, "c p d"]
+        self, w: Float[Array, "d h e"], keys: Float[Array, "c l d"], queries: Float[Array, "c p d"]
     ) -> Float[Array, "c l hp"]:
         """<query, W_h key>: one large product with all keys, then a small one for each example."""
-        examples, others, dim = keys.shape
-        heads = w.shape[1] // dim
-        turned = (keys.reshape(-1, dim) @ w).reshape(examples, others * heads, dim)
-        scores = jnp.einsum("cid,cpd->cip", turned, queries)
+        (examples, others, dim), (_, heads, filled) = keys.shape, w.shape
+        turned = (keys.reshape(-1, dim) @ w.reshape(dim, -1)).reshape(examples, others * heads, filled)
+        scores = jnp.einsum("cie,cpe->cip", turned, fill(queries))
         return scores.reshape(examples, others, heads * queries.shape[1])
 
     def score_gradient(
         self, j: Float[Array, "c l hp"], keys: Float[Array, "c l d"], queries: Float[Array, "c p d"]
-    ) -> Float[Array, "d hd"]:
+    ) -> Float[Array, "d h e"]:
         """sum_c keys^T J queries in the layout of the packed scores, the products of `scores` backwards."""
-        examples, others, dim = keys.shape
-        positions = queries.shape[1]
+        (examples, others, dim), positions = keys.shape, queries.shape[1]
         heads = j.shape[2] // positions
-        p = jnp.einsum("cip,cpd->cid", j.reshape(examples, others * heads, positions), queries)
-        return keys.reshape(-1, dim).T @ p.reshape(examples * others, heads * dim)
+        queries = fill(queries)
+        p = jnp.einsum("cip,cpe->cie", j.reshape(examples, others * heads, positions), queries)
+        gradient = keys.reshape(-1, dim).T @ p.reshape(examples * others, heads * queries.shape[2])
+        return gradient.reshape(dim, heads, queries.shape[2])
 
-    def unpack(self, gradient: tuple[Array, Array], scales: Array) -> Weights:
+    def unpack(self, packed: Packed) -> Weights:
         """Back to (H, positions, d) and (H, d, d)."""
-        gradient_u, gradient_w = gradient
-        heads, dim = scales.shape[0], gradient_u.shape[0]
-        u = gradient_u.reshape(dim, heads, -1).transpose(1, 2, 0) * scales[:, None, None]
-        return Weights(u, gradient_w.reshape(dim, heads, dim).transpose(1, 2, 0))
+        u, w = packed
+        return Weights(u.transpose(1, 2, 0), w[:, :, : len(w)].transpose(1, 2, 0))
 
     def beta1(self, tokens: int, radius: Any, norm: Any) -> Any:
         """See `_bounds.beta1`."""
@@ -161,11 +158,32 @@ class AttentionModel:
         return _bounds.beta2(self.positions(tokens), radius, norm)
 
 
-def _relative(x: Float[Array, "c k d"]) -> tuple[Float[Array, "c d"], Float[Array, "c l d"]]:
+def relative(x: Float[Array, "c k d"]) -> tuple[Float[Array, "c d"], Float[Array, "c l d"]]:
     """The first token, and the others relative to it."""
     return x[:, 0], x[:, 1:] - x[:, :1]
 
 
-def equal_scales(num_heads: int, dtype: Any) -> Array:
-    """The scales of a plain model, 1 / sqrt(H) for every head."""
-    return jnp.full((num_heads,), num_heads**-0.5, dtype)
+def attend(scores: Float[Array, "c l m"], g: Float[Array, "c l m"]) -> tuple[Float[Array, "c m"], Any]:
+    """r from scores and G relative to the first token, whose score and G are 0; and what `differentiate` needs."""
+    top = scores.max(axis=1, initial=0.0)
+    exponentials = jnp.exp(scores - top[:, None])
+    inverse = 1 / (exponentials.sum(axis=1) + jnp.exp(-top))
+    r = (exponentials * g).sum(axis=1) * inverse
+    return r, (exponentials, inverse, g, r)
+
+
+def differentiate(saved: Any, factor: Any) -> tuple[Float[Array, "c l m"], Float[Array, "c l m"]]:
+    """Attention and J, both times `factor` (c, m)."""
+    exponentials, inverse, g, r = saved
+    attention = exponentials * (inverse * factor)[:, None]
+    return attention, attention * (g - r[:, None])
+
+
+def fill(array: Float[Array, "*axes d"]) -> Float[Array, "*axes e"]:
+    """The last axis filled with zeros to a multiple of QUERY_MULTIPLE; see there."""
+    return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % QUERY_MULTIPLE)])
+
+
+def equal_scales(num_heads: int, dtype: Any) -> Float[Array, "1"]:
+    """The scales of a plain model: 1 / sqrt(H), the same for every head."""
+    return jnp.full((1,), num_heads**-0.5, dtype)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from attnlearn._errors import require
-from attnlearn.training._model import AttentionModel
+from attnlearn.training._model import AttentionModel, fill
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,23 @@ class ReadoutModel(AttentionModel):
         return x[:, index : index + 1]
 
     def scores(
-        self, w: Float[jax.Array, "d hd"], keys: Float[jax.Array, "c l d"], queries: Float[jax.Array, "c 1 d"]
+        self,
+        w: Float[jax.Array, "d h e"],
+        keys: Float[jax.Array, "c l d"],
+        queries: Float[jax.Array, "c 1 d"],
     ) -> Float[jax.Array, "c l h"]:
         """The query meets every W_h, then the keys of its example."""
-        examples, _, dim = queries.shape
-        turned = queries[:, 0] @ w.reshape(-1, dim).T
-        return keys @ turned.reshape(examples, dim, -1)
+        dim, heads, filled = w.shape
+        turned = fill(queries)[:, 0] @ w.reshape(-1, filled).T
+        return keys @ turned.reshape(-1, dim, heads)
 
     def score_gradient(
         self,
         j: Float[jax.Array, "c l h"],
         keys: Float[jax.Array, "c l d"],
         queries: Float[jax.Array, "c 1 d"],
-    ) -> Float[jax.Array, "d hd"]:
+    ) -> Float[jax.Array, "d h e"]:
         """The products of `scores` backwards."""
-        examples, _, dim = queries.shape
+        examples, _, dim = keys.shape
         p = jnp.einsum("cld,clh->cdh", keys, j)
-        return (p.reshape(examples, -1).T @ queries[:, 0]).reshape(dim, -1)
+        return (p.reshape(examples, -1).T @ fill(queries)[:, 0]).reshape(dim, j.shape[2], -1)

@@ -1,9 +1,9 @@
 """Many runs at once: seeds and head counts share one compiled, vectorised loop; blocks go to the engine.
 
 Runs with fewer heads than the largest are padded with heads of scale 0, which stay where they start. The heads of a
-block of runs stand side by side over one shared copy of the tokens: to the large products they are only more heads,
-which is faster than mapping the step over the runs. Blocks are mapped by the engine in order, so the result does not
-depend on the number of workers. Cost: a padded run costs as much as the largest. What can fail: too large a step gives
+block of runs stand side by side over one shared copy of the tokens, as the last axis of every array (`_wide.py`): to
+the products they are only more heads, which is faster than mapping the step over the runs. Blocks are mapped by the
+engine in order, so the result does not depend on the number of workers. Cost: a padded run costs as much as the largest. What can fail: too large a step gives
 NaN losses for that run only.
 """
 
@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +22,15 @@ from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.data._base import require_count
 from attnlearn.engine import Engine, blocks
-from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_BLOCK
+from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_HEADS
 from attnlearn.training._compare import tangent, to_device
 from attnlearn.training._descent import Curves, advance_many, start
 from attnlearn.training._initialize import initialize
 from attnlearn.training._loss import cut
-from attnlearn.training._model import Model, Weights
+from attnlearn.training._model import AttentionModel, Model, Weights
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
 from attnlearn.training._trained import TrainedClassifier
+from attnlearn.training._wide import WideModel
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def fit_many(
     ]
     chosen = _step(problems, seeds[0])
     runs = [(seed, index) for seed in seeds for index in range(len(counts))]
-    pieces = [runs[piece] for piece in blocks(len(runs), SWEEP_BLOCK)]
+    pieces = [runs[piece] for piece in blocks(len(runs), _block_size(len(runs), max(counts)))]
     found = Engine.parse(engine).map(partial(_run_block, problems, chosen), pieces)
     traces = np.concatenate([trace for trace, _ in found], axis=1)
     curves = Curves(*traces)
@@ -107,6 +107,12 @@ def _several(values: int | Iterable[int], name: str) -> tuple[int, ...]:
     several = tuple(values) if isinstance(values, Iterable) else (values,)
     require(len(several) > 0, name, "must not be empty", several)
     return several
+
+
+def _block_size(runs: int, most_heads: int) -> int:
+    """Runs in a block: at most SWEEP_HEADS heads, blocks about equal, because each size is compiled anew."""
+    most = max(1, SWEEP_HEADS // most_heads)
+    return -(-runs // -(-runs // most))
 
 
 def _start(problem: Problem, seed: int) -> Weights:
@@ -134,13 +140,14 @@ def _run_block(problems: list[Problem], step: float, runs: list[tuple[int, int]]
         heads = np.array([problems[index].num_heads for _, index in runs])
         scales = np.where(np.arange(most) < heads[:, None], heads[:, None] ** -0.5, 0.0).astype(first.dtype)
         chunks = to_device(cut(first.x, first.y, most * len(runs)))
-        states = _states(first, stacked, len(runs))
+        states = start(first.optimizer, stacked, np.zeros((), first.dtype))
+        model = WideModel() if type(first.model) is AttentionModel else first.model
         traces = []
         for done in range(0, first.max_steps, SEGMENT_STEPS):
             steps = min(SEGMENT_STEPS, first.max_steps - done)
             numbers = jnp.asarray(scales), jnp.asarray(step, first.dtype), jnp.asarray(steps)
-            states, trace = advance_many(first.model, first.optimizer, states, chunks, *numbers)
-            traces.append(np.stack([np.asarray(part)[:, :steps] for part in trace]))
+            states, trace = advance_many(model, first.optimizer, states, chunks, *numbers)
+            traces.append(np.stack([np.asarray(part)[:steps].T for part in trace]))
         u, w = map(np.asarray, states.weights)
     tokens = first.x.shape[1]
     classifiers = [
@@ -148,11 +155,6 @@ def _run_block(problems: list[Problem], step: float, runs: list[tuple[int, int]]
         for run, count in enumerate(heads)
     ]
     return np.concatenate(traces, axis=2), classifiers
-
-
-def _states(problem: Problem, stacked: Weights, num: int) -> Any:
-    one = start(problem.optimizer, stacked, np.zeros((num,), problem.dtype))
-    return one._replace(count=np.zeros((num,), np.int32))
 
 
 def _pad(part: np.ndarray, heads: int) -> np.ndarray:

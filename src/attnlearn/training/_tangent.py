@@ -42,14 +42,14 @@ def tangent_kernel(model: Model, weights: Weights, scales: Array, x: Array) -> F
         a, b = features_u.reshape(num, -1), features_w.reshape(num, -1)
         return total + a @ a.T + b @ b.T, None
 
-    kernel, _ = jax.lax.scan(add_head, jnp.zeros((num, num), x.dtype), (*weights, scales))
+    heads = (*weights, jnp.broadcast_to(scales, (len(weights.u),)))
+    kernel, _ = jax.lax.scan(add_head, jnp.zeros((num, num), x.dtype), heads)
     return (kernel + kernel.T) / 2
 
 
 def _head_gradient(model: Model, one: Weights, scale: Array, example: Array) -> tuple[Array, Array]:
-    _, saved = model.forward(model.pack(one, scale[None]), example[None])
-    gradient_u, gradient_w = model.backward(saved, example[None], jnp.ones((1, 1), example.dtype))
-    return gradient_u * scale, gradient_w  # the scale is already in the packed read-out that gradient_w saw
+    _, saved = model.forward(model.pack(one), example[None])
+    return model.backward(saved, example[None], scale[None, None])
 
 
 def separate(kernel: Float[np.ndarray, "n n"], y: Float[np.ndarray, "n"]) -> Separation:
@@ -89,16 +89,15 @@ def combine_gradients(
     model: Model, weights: Weights, scales: Array, x: Array, coefficients: Array
 ) -> Weights:
     """sum_i coefficients_i grad Phi_i, for chunks x (b, c, k, d)."""
-    packed = model.pack(weights, scales)
+    packed = model.pack(weights)
 
     def one(total, chunk):
         tokens, factors = chunk
-        parts, saved = model.forward(packed, tokens)
-        spread = jnp.broadcast_to(factors[:, None], parts.shape)
-        return jax.tree.map(jnp.add, total, model.backward(saved, tokens, spread)), None
+        _, saved = model.forward(packed, tokens)
+        return jax.tree.map(jnp.add, total, model.backward(saved, tokens, factors[:, None] * scales)), None
 
     total, _ = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, packed), (x, coefficients))
-    return model.unpack(total, scales)
+    return model.unpack(total)
 
 
 @partial(jax.jit, static_argnames=("model",))
