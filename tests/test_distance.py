@@ -41,6 +41,15 @@ def test_zero_bias_is_measured_against_the_layer() -> None:
     assert distance(other, layer).output_bias == pytest.approx(expected)
 
 
+def test_zero_theta_is_measured_against_the_largest() -> None:
+    layer = AttentionLayer.random(2, 4)
+    flat = layer.replace(theta=layer.theta * np.array([1.0, 0.0])[:, None, None])
+    tiny = layer.replace(theta=layer.theta * np.array([1.0, 1e-9])[:, None, None])
+    assert distance(tiny, flat).theta == pytest.approx(1e-9)
+    assert distance(flat, tiny).theta == pytest.approx(1e-9)
+    assert distance(flat, layer).theta == pytest.approx(1.0)
+
+
 def test_support_hides_what_such_tokens_cannot_show(seed: int, rng) -> None:
     layer = AttentionLayer.random(2, 6, bias=True, seed=seed)
     mean, basis = rng.standard_normal(6), rng.standard_normal((6, 4))

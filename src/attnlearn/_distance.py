@@ -57,7 +57,8 @@ def distance(a: AttentionLayer, b: AttentionLayer, *, support: Support | None = 
     """Compare two layers after `canonical()`; errors are relative to the norms of the heads of `b`.
 
     Each field is the worst matched head's Frobenius error over that head's own norm; biases over the larger
-    of their own norm and 1e-3 of the layer's. `support` (mean and basis of the affine span of the tokens)
+    of their own norm and 1e-3 of the layer's. A Theta of exactly zero, in either layer, has no norm to compare
+    with: its error is relative to the largest Theta of `b`. `support` (mean and basis of the affine span of the tokens)
     compares only what such tokens can show.
 
     >>> layer = AttentionLayer.random(3, 4, seed=2)
@@ -98,18 +99,24 @@ def distance(a: AttentionLayer, b: AttentionLayer, *, support: Support | None = 
 
 def _relative_errors(a: AttentionLayer, b: AttentionLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Errors of every head of a (row) against every head of b (column) in theta, w and query bias."""
-    theta_norm = np.linalg.norm(b.theta, axis=(1, 2))
+    sizes = np.linalg.norm(b.theta, axis=(1, 2))
+    present = np.logical_and.outer(a.theta.any(axis=(1, 2)), sizes > 0)
+    theta_norms = np.where(present, sizes, sizes.max())
     w_norm = np.linalg.norm(b.w, axis=(1, 2))
     bias_norm = np.maximum(np.linalg.norm(b.query_bias, axis=1), BIAS_FLOOR * np.linalg.norm(b.theta))
 
     def table(first: np.ndarray, second: np.ndarray, norms: np.ndarray) -> np.ndarray:
         # One pair at a time: the full table of differences would take m^2 d^2 memory.
+        norms = np.broadcast_to(norms, (len(first), len(second)))
         return np.array(
-            [[_ratio(float(np.linalg.norm(p - q)), norm) for q, norm in zip(second, norms)] for p in first]
+            [
+                [_ratio(float(np.linalg.norm(p - q)), norm) for q, norm in zip(second, row)]
+                for p, row in zip(first, norms)
+            ]
         )
 
     return (
-        table(a.theta, b.theta, theta_norm),
+        table(a.theta, b.theta, theta_norms),
         table(a.w, b.w, w_norm),
         table(a.query_bias, b.query_bias, bias_norm),
     )

@@ -10,9 +10,9 @@ from attnlearn.engine import Tools
 from attnlearn.extraction._complete import complete, gap_rank
 from attnlearn.extraction._joint import solve_joint
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
-from attnlearn.extraction._match import Swept, logit_scale, match
+from attnlearn.extraction._match import Displaced, Swept, logit_scale, match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import candidate_ranks
+from attnlearn.extraction._polish import candidate_ranks, likely_first
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
 from attnlearn.extraction._settle import forward, settle
@@ -185,10 +185,37 @@ def test_settle_reaches_rounding(seed, rng, causal):
 
 
 def test_one_misread_rank_does_not_change_that_of_all():
-    assert candidate_ranks([8, 9, 8, 8], small=False) == [8, 9, None]
-    assert candidate_ranks([3, 3], small=False) == [3, None]
-    assert candidate_ranks([1, 3, 1], small=True) == [3]
+    assert candidate_ranks([8, 9, 8, 8], small=False) == [[8] * 4, [8, 9, 8, 8], [9] * 4, None]
+    assert candidate_ranks([3, 3], small=False) == [[3, 3], None]
+    assert candidate_ranks([1, 3, 1], small=True) == [None]
     assert candidate_ranks(None, small=False) == [None]
+
+
+@pytest.mark.parametrize(("read", "first"), [([3, 1, 3], [3, 3, 3]), ([3, 3, 4], [3, 3, 3])])
+def test_ranks_that_explain_the_answers_are_fitted_first(seed, rng, read, first):
+    truth = AttentionLayer.random(3, 8, rank=3, seed=seed)
+    x = rng.standard_normal((30, 3, 8))
+    state = State(asked_x=[x], asked_y=[truth(x)])
+    start = truth.replace(theta=truth.theta + 1e-3 * rng.standard_normal(truth.theta.shape))
+    assert likely_first(candidate_ranks(read, small=False), start, state)[0] == first
+
+
+def test_a_slice_much_worse_than_the_others_is_doubted():
+    residual = np.array([1.0, 2.0, 1.5, 20.0, 99.0])
+    empty = np.zeros((5, 1, 1))
+    slices = Displaced(empty[:, 0], empty, empty, empty, residual, residual < 30)
+    assert slices.doubtful().tolist() == [3, 4]
+
+
+def test_longer_displacements_are_solved_from_shorter_ones(monkeypatch, seed):
+    """At a displacement of 0.4 most slices do not converge from delta; the shorter ones lead there."""
+    monkeypatch.setattr("attnlearn.extraction._calibration.DISPLACEMENT", 0.4)
+    layer = AttentionLayer.random(6, 12, scale=6.0, seed=seed)
+    state, info = run_until(layer, match, seed)
+    sweep = info["sweeps"][-1]
+    assert sweep["extended"] > 0
+    assert sweep["bilinearity"] < 1e-9
+    assert max(np.abs(layer.w - w).max((1, 2)).min() for w in state.w) < 1e-8
 
 
 def test_dependent_values_are_solved_jointly(rng):

@@ -72,6 +72,18 @@ def test_too_few_examples_bind_nothing(rng):
     assert found.smallest == 0.0
 
 
+def test_heads_of_different_ranks_are_bound_like_whole_ones(rng, seed):
+    layer = AttentionLayer.random(3, 6, rank=2, seed=seed)
+    u, s, vt = np.linalg.svd(layer.theta)
+    s[1, 1:], s[2] = 0, 0
+    layer = layer.replace(theta=(u * s[:, None, :]) @ vt)
+    x = rng.standard_normal((400, 4, 6))
+    by_rank, whole = (smallest_singular(layer, x, rank=rank) for rank in (2, None))
+    assert by_rank.lower > 0.1 * whole.lower > 0
+    assert by_rank.theta[2] == 0 < whole.theta[2] < np.inf  # a rank of zero leaves Theta no freedom
+    assert (by_rank.w <= 3 * whole.w).all()
+
+
 def test_equal_heads_are_not_determined(rng):
     layer = AttentionLayer.random(2, 5, bias=True)
     twin = layer.replace(

@@ -46,3 +46,17 @@ def test_lowered_needs_a_clear_gap() -> None:
     found = gap.lowered(1e-4)
     assert found is not None
     assert found.a.shape == (1, 6, 3)
+
+
+def test_heads_of_different_ranks_are_fitted_exactly(seed) -> None:
+    """Columns that a head does not have are zero and stay so; two small ones would leave no curvature."""
+    layer, _, x = problem(seed)
+    u, s, vt = np.linalg.svd(layer.theta)
+    kept = (np.arange(DIM) < np.array([[1], [RANK]]))[:, None, :]
+    truth = layer.replace(theta=(u * s[:, None, :] * kept) @ vt)
+    moved = (u * (1.03 * s[:, None, :] + 0.01) * kept) @ vt
+    refined = refine(truth.replace(theta=moved), x, truth(x), rank=RANK)
+    assert refined.stop == "floor"
+    assert len(refined.steps) < 12
+    assert np.linalg.matrix_rank(refined.layer.theta, tol=1e-12).tolist() == [1, RANK]
+    assert distance(refined.layer, truth).max < 1e-12

@@ -111,12 +111,18 @@ SCALE_CHANGE = 4.0
 """The scale that follows from the rows of Theta may differ by this factor from the probed one, no more: noise in
 those rows only makes them longer."""
 DISPLACED_AGAIN = 3
-"""Times that failed slices are asked again with a third of the displacement."""
+"""Times that slices are asked, failed ones with a third of the displacement."""
+DOUBTFUL = 8.0
+"""A slice whose residual is so many times the median one is asked again too. One of 64 slices in another optimum, with 20
+times the residual of the others and still below CONVERGED, put an error of 12 % into W instead of 0.3 %."""
 
 # --- complete --------------------------------------------------------------------------------------------
 TRIPLE_SHARE = 0.6
 """Three-token rows need 2 m <= d_out; above this share of d_out the linear solve for the weights is too badly
 conditioned and two-token rows are used."""
+TRIPLE_VALUES = 0.03
+"""... and a W_i of rank one sends both moves of a row to one direction: its second singular value must have this share of
+the first, ten times what noise makes of none in float32."""
 LOGIT_LEAST = 1e-4
 """Attention weights are clipped here: such a logit only says that the head is saturated, and has little weight."""
 RANK_GAP = 5.0
@@ -130,8 +136,9 @@ COMPLETE_ATTEMPTS = 3
 UNEXPLAINED_NOISE = 5.0
 """... or so many times the noise, if that is more."""
 UNEXPLAINED = 0.05
-"""Random queries that decide whether the references suffice: error over that of uniform attention. refine's basin
-ends at about 0.2."""
+"""Random queries that decide whether the references suffice: error over that of uniform attention."""
+START_EXPLAINED = 0.2
+"""Above this the tokens saturate some head and smaller ones are tried: refine's basin ends here."""
 GROW_ROWS = 2
 """References per round; a pair of them fits into one query of three tokens."""
 
@@ -151,6 +158,10 @@ EVERY_EQUATION = 1e9
 """Equations per unknown of refine: a random part of the few and designed queries would leave directions unseen."""
 CLEARLY_BETTER = 0.5
 """Another rank must halve the error: more unknowns always fit noise a little better."""
+FINAL_FALL = 1e3
+"""Fall of the singular values of a fitted Theta that is its rank: float64 leaves 1e-12, float32 1e-6 of the largest."""
+TRIMMED = 2.0
+"""Ranks at which the closed form explains the answers to within this factor of what it does whole are tried first."""
 POLISHED = 5.0
 """The fit explains the answers when its residual is within this factor of the noise."""
 CERTIFY_SEQUENCES = 2000

@@ -11,7 +11,7 @@ references' rows span the key side, and every other row lies in that span with r
 until the singular values of every head's known rows show a gap and random queries are explained, or until all
 tokens are references.
 
-Three tokens carry two references at once. They need 2 m <= d_out; otherwise pairs are sent.
+Three tokens carry two references at once. They need 2 m <= d_out and no W_i of rank one; otherwise pairs are sent.
 Cost: (r + 2) d / 2 sequences of three tokens, d^2 / 4 at full rank. What can fail: tokens that saturate a head, whose
 logits are then clipped; half as large ones are tried.
 """
@@ -28,6 +28,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._match import scale_for
 from attnlearn.extraction._settle import forward
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 
@@ -66,12 +67,12 @@ class ScoreTable:
 
 @dataclass(frozen=True)
 class Completed:
-    """Theta_i and c_i, the ranks of the Theta_i (None: full) and the evidence for them."""
+    """Theta_i and c_i, the ranks of the Theta_i (None: full), what is left unexplained, and the evidence."""
 
     theta: Float[np.ndarray, "m d d"]
     query_bias: Float[np.ndarray, "m d"]
     ranks: list[int] | None
-    explained: bool
+    miss: float
     evidence: dict[str, Any]
 
 
@@ -82,22 +83,23 @@ def complete(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
         shape = (calibration.CHECK_SEQUENCES, calibration.RANDOM_TOKENS, problem.dim)
         check = inquiry.ask(state.scale * tools.rng("check").standard_normal(shape))
         return inquiry.kept(), {"unexplained": [unexplained(state, *check)], **counts(problem.oracle)}
-    history = []
+    history, found = [], []
     for attempt in range(calibration.COMPLETE_ATTEMPTS):
-        found = complete_at(inquiry, problem, tools.rng(f"tokens {attempt}"))
-        history.append({"scale": inquiry.state.scale, **found.evidence})
-        if found.explained:
+        found.append(complete_at(inquiry, problem, tools.rng(f"tokens {attempt}")))
+        history.append({"scale": inquiry.state.scale, **found[-1].evidence})
+        if found[-1].miss <= calibration.START_EXPLAINED:
             break
-        if attempt + 1 < calibration.COMPLETE_ATTEMPTS:
-            inquiry.state = replace(inquiry.state, scale=0.5 * inquiry.state.scale)
-    changes = {"theta": found.theta, "query_bias": found.query_bias, "ranks": found.ranks}
-    return inquiry.kept(**changes), {**found.evidence, "attempts": history, **counts(problem.oracle)}
+        inquiry.state = replace(inquiry.state, scale=0.5 * inquiry.state.scale)
+    best = min(found, key=lambda each: each.miss)
+    scale = problem.config.token_scale or scale_for(best.theta, best.query_bias, state.scale)
+    changes = {"theta": best.theta, "query_bias": best.query_bias, "ranks": best.ranks, "scale": scale}
+    return inquiry.kept(**changes), {**best.evidence, "attempts": history, **counts(problem.oracle)}
 
 
 def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) -> Completed:
     """Add references until ranks show and random queries are explained, or all tokens are references."""
     state, d, heads = inquiry.state, problem.dim, len(inquiry.state.w)
-    triples = 2 * heads <= calibration.TRIPLE_SHARE * len(state.bias)
+    triples = triples_tell(state.w)
     table = ScoreTable(fixed_tokens(problem, state, rng), heads)
     order = list(rng.permutation(d + 1))
     shape = (calibration.CHECK_SEQUENCES, 3 if triples else 2, d)
@@ -110,14 +112,14 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
         _ask_references(inquiry, table, fresh, references, triples)
         references += fresh
         known = np.concatenate([known, np.stack([table.reference_rows(a) for a in fresh], 1)], 1)
-        ranks, gaps = row_ranks(known)
+        ranks, gaps = row_ranks(known, state.constant_head)
         if ranks is None and len(references) <= d:
             continue
         theta, query_bias = assemble(table, known, ranks)
         misses.append(unexplained(replace(state, theta=theta, query_bias=query_bias), *check))
         if misses[-1] <= allowed:
             break
-    ranks = None if ranks is None else theta_ranks(theta, ranks)
+    ranks = None if ranks is None else theta_ranks(theta, ranks, state.constant_head)
     evidence = {
         "references": len(references),
         "ranks": ranks,
@@ -125,7 +127,20 @@ def complete_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
         "unexplained": misses,
         "tokens_per_query": shape[1],
     }
-    return Completed(theta, query_bias, ranks, misses[-1] <= allowed, evidence)
+    return Completed(theta, query_bias, ranks, misses[-1], evidence)
+
+
+def triples_tell(w: Float[np.ndarray, "m d o"]) -> bool:
+    """Whether both attention weights of every head can be read from one row of a query of three tokens.
+
+    >>> triples_tell(np.eye(8)[None]), triples_tell(np.ones((1, 8, 8)))
+    (True, False)
+    """
+    heads, _, out = w.shape
+    if 2 * heads > calibration.TRIPLE_SHARE * out:
+        return False
+    singular = np.linalg.svd(w, compute_uv=False)
+    return bool(np.all(singular[:, 1] >= calibration.TRIPLE_VALUES * singular[:, 0]))
 
 
 def flat_rms(state: State, x: Tokens, y: Outputs) -> float:
@@ -187,21 +202,27 @@ def read_logits(inquiry: Inquiry, table: ScoreTable, index: np.ndarray) -> None:
             table.add(index[:, row], index[:, b], np.log(high / low), 1 / error**2)
 
 
-def row_ranks(known: Float[np.ndarray, "m a d"]) -> tuple[list[int] | None, list[float]]:
-    """The rank of every head from its references' rows, or None as long as some head shows no gap."""
+def row_ranks(known: Float[np.ndarray, "m a d"], constant_head: bool) -> tuple[list[int] | None, list[float]]:
+    """The rank of every head from its references' rows, or None as long as some head shows no gap.
+
+    All rows of a constant head, the last one, are its query bias, or rounding if it has none: one direction.
+    """
     found = [gap_rank(singular) for singular in np.linalg.svd(known, compute_uv=False)]
+    if constant_head:
+        found[-1] = (1, 1.0)
     ranks = [rank for rank, _ in found]
     return (None if any(rank is None for rank in ranks) else ranks), [gap for _, gap in found]
 
 
-def theta_ranks(theta: Float[np.ndarray, "m d d"], ranks: list[int]) -> list[int]:
+def theta_ranks(theta: Float[np.ndarray, "m d d"], ranks: list[int], constant_head: bool) -> list[int]:
     """Ranks of the Theta_i: those of the rows, or one less where a query bias outside adds one."""
     singular = np.linalg.svd(theta, compute_uv=False)
     beside = [
         rank >= 2 and values[rank - 1] * calibration.RANK_GAP < values[rank - 2]
         for rank, values in zip(ranks, singular)
     ]
-    return [rank - extra for rank, extra in zip(ranks, beside)]
+    beside[-1] |= constant_head
+    return [int(rank - extra) for rank, extra in zip(ranks, beside)]
 
 
 def gap_rank(singular: Float[np.ndarray, "s"]) -> tuple[int | None, float]:

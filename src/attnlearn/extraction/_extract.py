@@ -42,6 +42,7 @@ from attnlearn.solve._certify import (
     unit_errors,
 )
 from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._scores import Scores
 
 
 def extract(
@@ -167,9 +168,10 @@ def conclude(
     held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype))
     scale = example_scale(_longest(state, dtype))
     # The Jacobian needs tokens only. Taken on the certify tokens, the error there is what was just measured.
-    rank = None if state.constant_head else state.rank  # Theta = 0 has no factors
-    with np.errstate(divide="ignore"):  # a head without scores has no relative error
-        certificate = certify(layer, held, held, scale=scale, rank=rank, target=problem.config.target)
+    rank = None if state.ranks is None else max(1, *state.ranks)
+    tangent = None if state.constant_head and _enough_for_whole(layer, held) else rank
+    with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
+        certificate = certify(layer, held, held, scale=scale, rank=tangent, target=problem.config.target)
     certificate, exact = judged_by_answers(certificate, state)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
@@ -179,7 +181,8 @@ def conclude(
         "certify_error": float(errors.max()),
         "rounding_floor": floor,
         "noise_relative": float(noise),
-        "rank": state.rank,
+        "rank": rank,
+        "ranks": state.ranks,
         "num_heads": layer.num_heads,
     }
     if certificate.certified:
@@ -194,6 +197,12 @@ def conclude(
         return certificate, Outcome.NOT_ESTABLISHED, figures
     figures["diagnosis"] = diagnose(held.x, held.y, None, layer.causal).to_json()
     return certificate, Outcome.NOT_ATTENTION, figures
+
+
+def _enough_for_whole(layer: AttentionLayer, held: Held) -> bool:
+    """Whether the examples determine whole Theta_i: then a Theta of zero need not be taken for granted."""
+    whole = Scores(layer.theta, None, layer.query_bias)
+    return whole.sequences_wanted(layer.out_dim, held.x.shape[1], layer.causal) <= held.num
 
 
 def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certificate, bool]:

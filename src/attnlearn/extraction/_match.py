@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
@@ -71,16 +71,23 @@ class Swept:
 
 
 def logit_scale(swept: Swept, scale: float) -> float:
-    """Token scale s at which the strongest head has logits of standard deviation LOGIT_STD.
+    """Token scale at which the strongest head has logits of standard deviation LOGIT_STD.
 
-    For tokens of covariance s^2 I that is s^4 ‖Theta‖_F^2 + s^2 ‖c‖^2, and the known q of d rows of Theta, in
-    random directions, hold about q/d of its square.
+    The known q of d rows of Theta, in random directions, hold about q/d of its square.
     """
     _, q, d = swept.rows.shape
-    if q == 0:
-        return scale
-    theta = np.sum(swept.rows**2, axis=(1, 2)) * d / q
-    c = np.sum(swept.query_bias**2, axis=1)
+    return scale if q == 0 else scale_for(swept.rows * np.sqrt(d / q), swept.query_bias, scale)
+
+
+def scale_for(rows: Float[np.ndarray, "m q d"], query_bias: Float[np.ndarray, "m d"], scale: float) -> float:
+    """The token scale s for heads of these scores, within SCALE_CHANGE of `scale`.
+
+    Tokens of covariance s^2 I have logits of variance s^4 ‖Theta‖_F^2 + s^2 ‖c‖^2.
+
+    >>> round(scale_for(np.full((1, 2, 2), 0.55), np.zeros((1, 2)), 1.2), 6)
+    1.0
+    """
+    theta, c = np.sum(rows**2, axis=(1, 2)), np.sum(query_bias**2, axis=1)
     wanted = calibration.LOGIT_STD**2
     squares = 2 * wanted / (c + np.sqrt(c**2 + 4 * theta * wanted) + 1e-300)
     change = calibration.SCALE_CHANGE
@@ -89,34 +96,35 @@ def logit_scale(swept: Swept, scale: float) -> float:
 
 def sweep(inquiry: Inquiry, found: Slice, rng: np.random.Generator) -> tuple[Swept | None, dict[str, Any]]:
     """Solve all displaced slices; None when some stay unsolved."""
-    state = inquiry.state
-    d, heads = len(found.delta), len(found.slopes)
-    length = _displacement(found, state.noise)
+    d = len(found.delta)
+    length = _displacement(found, inquiry.state.noise)
     etas = np.linalg.qr(rng.standard_normal((d, d)))[0] * np.linalg.norm(found.delta)
     etas *= length * rng.choice([-1.0, 1.0], (d, 1))
-    slopes, values = np.zeros((d, *found.slopes.shape)), np.zeros((d, *found.values.shape))
-    residual = np.full(d, np.inf)
-    todo = np.arange(d)
-    rounds = []
-    for _ in range(calibration.DISPLACED_AGAIN):
-        solved = _solve_displaced(inquiry, found, etas[todo])
-        slopes[todo], values[todo], residual[todo], limit = solved
+    solved = _displaced(inquiry, found, etas)
+    rounds, shorter = [d], etas.copy()
+    todo = solved.doubtful()
+    while len(todo) and len(rounds) < calibration.DISPLACED_AGAIN:
+        shorter[todo] /= 3
+        solved.replace(todo, _displaced(inquiry, found, shorter[todo]))
         rounds.append(len(todo))
-        todo = todo[residual[todo] > limit]
-        if not len(todo):
-            break
-        etas[todo] /= 3
-    evidence = {"displacement": length, "slices": rounds, "worst_residual": float(residual.max())}
-    if len(todo):
-        return None, evidence | {"unsolved": len(todo)}
-    deltas = np.vstack([found.delta, found.delta + etas])
-    w, miss = _linear_in_delta(deltas, np.concatenate([found.values[None], values]).reshape(d + 1, -1))
-    scores = np.concatenate([found.slopes[None], slopes])[:, :, :-1]
+        todo = np.intersect1d(todo, solved.doubtful())
+    evidence = {"displacement": length, "slices": rounds, "worst_residual": float(solved.residual.max())}
+    if not solved.good.all():
+        return None, evidence | {"unsolved": int(np.sum(~solved.good))}
+    evidence["extended"] = _extend(inquiry, found, etas, solved)
+    return _gather(found, solved, evidence), evidence
+
+
+def _gather(found: Slice, solved: Displaced, evidence: dict[str, Any]) -> Swept:
+    """W_i, c_i and rows of Theta_i from slices that are linear in the displacement."""
+    d, heads = len(found.delta), len(found.slopes)
+    deltas = np.vstack([found.delta, found.delta + solved.etas])
+    w, miss = _linear_in_delta(deltas, np.concatenate([found.values[None], solved.values]).reshape(d + 1, -1))
+    scores = np.concatenate([found.slopes[None], solved.slopes])[:, :, :-1]
     scores, score_miss = _linear_in_delta(deltas, scores.reshape(d + 1, -1))
     scores = scores.reshape(d, heads, -1).transpose(1, 2, 0)
     evidence["bilinearity"] = max(miss, score_miss)
-    swept = Swept(w.reshape(d, heads, -1).transpose(1, 0, 2), scores[:, -1], scores[:, :-1])
-    return swept, evidence
+    return Swept(w.reshape(d, heads, -1).transpose(1, 0, 2), scores[:, -1], scores[:, :-1])
 
 
 def _displacement(found: Slice, noise: float) -> float:
@@ -126,20 +134,67 @@ def _displacement(found: Slice, noise: float) -> float:
     return float(np.clip(wanted, calibration.DISPLACEMENT, calibration.DISPLACEMENT_MOST))
 
 
-def _solve_displaced(inquiry: Inquiry, found: Slice, etas: np.ndarray) -> tuple:
-    """Slopes, values, residual of each displaced slice, and the residual that is allowed."""
-    state = inquiry.state
-    deltas = found.delta + etas
-    g = respond(inquiry, found.points @ found.basis.T, deltas)
-    x = features(found.points, state.causal)
-    limit = slice_limit(state.noise, g)
-    if found.dependent:
-        start = np.broadcast_to(found.slopes, (len(etas), *found.slopes.shape))
-        return *solve_joint(start, x, np.zeros(len(x)), with_sum(g, deltas, state.total)), limit
+@dataclass
+class Displaced:
+    """Slices at delta + eta: answers g, slopes, values, residual, and whether it is small enough."""
+
+    etas: Float[np.ndarray, "b d"]
+    g: Float[np.ndarray, "b r o"]
+    slopes: Float[np.ndarray, "b m p"]
+    values: Float[np.ndarray, "b m o"]
+    residual: Float[np.ndarray, "b"]
+    good: Bool[np.ndarray, "b"]
+
+    def doubtful(self) -> Int[np.ndarray, "t"]:
+        """Slices that are not solved, or so much worse than the others that they may have met another optimum."""
+        usual = np.median(self.residual[self.good]) if self.good.any() else np.inf
+        return np.flatnonzero(~(self.good & (self.residual <= calibration.DOUBTFUL * usual)))
+
+    def only(self, which: np.ndarray) -> Displaced:
+        """Some of the slices."""
+        return Displaced(*(array[which] for array in vars(self).values()))
+
+    def replace(self, which: np.ndarray, others: Displaced) -> None:
+        """Put others in the places `which`; the answers there are kept."""
+        for name in ("etas", "slopes", "values", "residual", "good"):
+            getattr(self, name)[which] = getattr(others, name)
+
+
+def _displaced(inquiry: Inquiry, found: Slice, etas: np.ndarray) -> Displaced:
+    """Ask at delta + eta and solve every slice from the one at delta."""
+    g = respond(inquiry, found.points @ found.basis.T, found.delta + etas)
     start = np.broadcast_to(found.slopes, (len(etas), *found.slopes.shape))
-    free = free_slopes(*found.slopes.shape, found.constant_head)
-    slopes, values, residual, outside = solve_slices(start, x, g, deltas @ state.total, free)
-    return slopes, values, np.maximum(residual, outside), limit
+    return _solved(inquiry, found, etas, g, start, slice_limit(inquiry.state.noise, g))
+
+
+def _extend(inquiry: Inquiry, found: Slice, etas: np.ndarray, solved: Displaced) -> int:
+    """Where only a shorter displacement was solved, start the longer one from it: slices are linear in eta.
+
+    Their answers are known already, and the same noise then spoils W_i less. How many were solved.
+    """
+    short = np.flatnonzero(np.any(solved.etas != etas, axis=1))
+    if not len(short):
+        return 0
+    factor = np.linalg.norm(etas[short], axis=1) / np.linalg.norm(solved.etas[short], axis=1)
+    start = found.slopes + factor[:, None, None] * (solved.slopes[short] - found.slopes)
+    limit = slice_limit(inquiry.state.noise, solved.g)
+    longer = _solved(inquiry, found, etas[short], solved.g[short], start, limit)
+    solved.replace(short[longer.good], longer.only(longer.good))
+    return int(longer.good.sum())
+
+
+def _solved(
+    inquiry: Inquiry, found: Slice, etas: np.ndarray, g: np.ndarray, start: np.ndarray, limit: float
+) -> Displaced:
+    state, deltas = inquiry.state, found.delta + etas
+    x = features(found.points, state.causal)
+    if found.dependent:
+        slopes, values, residual = solve_joint(start, x, np.zeros(len(x)), with_sum(g, deltas, state.total))
+    else:
+        free = free_slopes(*found.slopes.shape, found.constant_head)
+        slopes, values, residual, outside = solve_slices(start, x, g, deltas @ state.total, free)
+        residual = np.maximum(residual, outside)
+    return Displaced(etas.copy(), g, slopes, values, residual, residual <= limit)
 
 
 def _linear_in_delta(deltas: np.ndarray, stacked: np.ndarray) -> tuple[np.ndarray, float]:

@@ -10,7 +10,7 @@ Cost: that of refine. What can fail: a start outside its basin, which the residu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,10 @@ from attnlearn.solve._refine import RefineConfig, refine
 
 @dataclass(frozen=True)
 class Fitted:
-    """A least-squares fit, the rank its Theta_i were kept at (None: free), its error and how it was made."""
+    """A least-squares fit, the ranks its Theta_i were kept at (None: free), its error and how it was made."""
 
     layer: AttentionLayer
-    rank: int | None
+    ranks: list[int] | None
     error: float
     how: dict[str, Any]
 
@@ -39,24 +39,27 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     inquiry = Inquiry(problem, state)
     start = layer_of(state)
     best: Fitted | None = None
-    ranks = state.ranks
-    if ranks is None and not _is_small(start):
-        ranks = shared_rank(start.theta)
-    for rank in candidate_ranks(ranks, _is_small(start)):
-        _ask_random(inquiry, problem, rank, tools.rng(f"random, rank {rank}"))
+    seen = state.ranks
+    if seen is None and not _is_small(start):
+        seen = shared_rank(start.theta)
+    for ranks in likely_first(candidate_ranks(seen, _is_small(start)), start, state):
+        _ask_random(inquiry, problem, ranks, tools.rng(f"random, ranks {ranks}"))
         state = inquiry.kept()
-        fitted = _fit(start, state, rank, tools)
+        fitted = _fit(start, state, ranks, tools)
         if best is None or fitted.error < calibration.CLEARLY_BETTER * best.error:
             best = fitted
         if best.error <= calibration.POLISHED * state.noise:
             break
-    found = _without_scores(best.layer, state) if state.constant_head else best.layer
-    after = rms(found, state)
+    if state.constant_head:
+        best = replace(best, layer=_without_scores(best.layer, state))
+    best = _with_ranks(best, state)
+    found, after = best.layer, rms(best.layer, state)
     evidence = {
         "before": rms(start, state),
         "after": after,
         "noise": state.noise,
-        "rank": best.rank,
+        "rank": None if best.ranks is None else max(best.ranks),
+        "ranks": best.ranks,
         "fitted_sequences": sum(len(x) for x in state.asked_x),
         **best.how,
         **counts(problem.oracle),
@@ -69,22 +72,48 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
             state,
         )
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
-    return inquiry.kept(residual=after, rank=best.rank, total=found.w.sum(0), **changes), evidence
+    changes |= {"total": found.w.sum(0), "ranks": best.ranks, "residual": after}
+    return inquiry.kept(**changes), evidence
 
 
-def candidate_ranks(ranks: list[int] | None, small: bool) -> list[int | None]:
-    """Ranks at which to fit all heads, one after the other until the answers are explained.
+def candidate_ranks(ranks: list[int] | None, small: bool) -> list[list[int] | None]:
+    """Ranks of the heads with which to fit, fewest unknowns first, until the answers are explained.
 
-    Heads mostly share one rank, and a single one may have been misread: the middle one is first, then the largest,
-    then none. Small layers are fitted whole and only named after their largest rank.
+    Each head's own, but a single one may have been misread: also the middle one or the largest for all, and none.
+    Small layers are fitted whole.
 
     >>> candidate_ranks([8, 8, 9], small=False)
-    [8, 9, None]
+    [[8, 8, 8], [8, 8, 9], [9, 9, 9], None]
+    """
+    if ranks is None or small:
+        return [None]
+    shared = [[max(1, int(value))] * len(ranks) for value in (np.median(ranks), max(ranks))]
+    different = [list(entry) for entry in dict.fromkeys(map(tuple, (ranks, *shared)))]
+    return [*sorted(different, key=sum), None]
+
+
+def likely_first(
+    candidates: list[list[int] | None], start: AttentionLayer, state: State
+) -> list[list[int] | None]:
+    """The same candidates, those first at whose ranks the start explains the answers as it does whole."""
+    if len(candidates) < 2:
+        return candidates
+    allowed = calibration.TRIMMED * rms(start, state)
+    return sorted(candidates, key=lambda ranks: rms(trimmed(start, ranks), state) > allowed)
+
+
+def trimmed(layer: AttentionLayer, ranks: list[int] | None) -> AttentionLayer:
+    """The layer with the best approximation of every Theta_i that has the given rank.
+
+    >>> layer = trimmed(AttentionLayer.random(num_heads=2, dim=3), [1, 0])
+    >>> np.linalg.matrix_rank(layer.theta).tolist()
+    [1, 0]
     """
     if ranks is None:
-        return [None]
-    middle, largest = (max(1, int(value)) for value in (np.median(ranks), max(ranks)))
-    return [largest] if small else [*dict.fromkeys((middle, largest)), None]
+        return layer
+    u, singular, vt = np.linalg.svd(layer.theta)
+    kept = np.arange(singular.shape[1]) < np.array(ranks)[:, None]
+    return layer.replace(theta=(u * (singular * kept)[:, None, :]) @ vt)
 
 
 def shared_rank(theta: Float[np.ndarray, "m d d"]) -> list[int] | None:
@@ -103,55 +132,84 @@ def _is_small(layer: AttentionLayer) -> bool:
     return unknowns(layer) <= calibration.SETTLE_UNKNOWNS
 
 
-def missing_sequences(state: State, rank: int | None) -> int:
+def missing_sequences(state: State, ranks: list[int] | None) -> int:
     """Random sequences that bring the fit to the wanted number of equations per unknown."""
     m, d, o = state.w.shape
-    scores = d * d if rank is None else rank * (2 * d - rank)
+    scores = m * d * d if ranks is None else sum(rank * (2 * d - rank) for rank in ranks)
     coarse = state.noise > calibration.NOISY * max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
     factor = calibration.FIT_EQUATIONS_NOISY if coarse else calibration.FIT_EQUATIONS
-    wanted = factor * (m * (scores + d + d * o) + o)
+    wanted = factor * (scores + m * (d + d * o) + o)
     present = sum(y.size for y in state.asked_y[1:])
     return max(
         calibration.FIT_RANDOM_LEAST, int(np.ceil((wanted - present) / (calibration.RANDOM_TOKENS * o)))
     )
 
 
-def _ask_random(inquiry: Inquiry, problem: Problem, rank: int | None, rng: np.random.Generator) -> None:
-    """Keep as many more random sequences as a fit at this rank wants."""
+def _ask_random(
+    inquiry: Inquiry, problem: Problem, ranks: list[int] | None, rng: np.random.Generator
+) -> None:
+    """Keep as many more random sequences as a fit at these ranks wants."""
     state = inquiry.kept()
-    shape = (missing_sequences(state, rank), calibration.RANDOM_TOKENS, problem.dim)
+    shape = (missing_sequences(state, ranks), calibration.RANDOM_TOKENS, problem.dim)
     inquiry.ask(state.scale * rng.standard_normal(shape))
 
 
-def _fit(start: AttentionLayer, state: State, rank: int | None, tools: Tools) -> Fitted:
-    """All kept answers by the whole Jacobian when that is small, else by the shared refine at this rank."""
+def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: Tools) -> Fitted:
+    """All kept answers by the whole Jacobian when that is small, else by the shared refine at these ranks."""
     if _is_small(start):
         found, steps = settle(start, state.asked_x, state.asked_y)
-        return Fitted(found, rank, rms(found, state), {"method": "whole Jacobian", "steps": steps})
+        return Fitted(found, None, rms(found, state), {"method": "whole Jacobian", "steps": steps})
     x, y, mask = padded(state)
     with tools.progress.phase("refine"):
         refined = refine(
-            start,
+            trimmed(start, ranks),
             x,
             y,
             mask=mask,
-            rank=rank,
+            rank=None if ranks is None else max(1, *ranks),
             config=RefineConfig(equations_per_unknown=calibration.EVERY_EQUATION, seed=tools.seed),
             on_step=lambda step: tools.progress.update(residual=step["residual"]),
         )
     how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
-    return Fitted(refined.layer, refined.rank, rms(refined.layer, state), how)
+    if refined.rank is not None:  # refine may have found less than it was given
+        ranks = [min(rank, refined.rank) for rank in ranks or [refined.rank] * start.num_heads]
+    return Fitted(refined.layer, ranks, rms(refined.layer, state), how)
+
+
+def _with_ranks(fitted: Fitted, state: State) -> Fitted:
+    """Where Theta_i were free, those at the ranks that show in them now, if these explain the answers as well."""
+    if fitted.ranks is not None:
+        return fitted
+    singular = np.linalg.svd(fitted.layer.theta, compute_uv=False)
+    ranks = [final_rank(values) for values in singular]
+    bare = trimmed(fitted.layer, ranks)
+    return replace(fitted, layer=bare, ranks=ranks) if _as_good(bare, fitted.layer, state) else fitted
+
+
+def final_rank(singular: Float[np.ndarray, "s"]) -> int:
+    """The position of the largest fall, if that is one from the fitted to the noise; else the rank is full.
+
+    >>> final_rank(np.array([2.0, 1.0, 1e-9])), final_rank(np.array([2.0, 1.0, 0.1]))
+    (2, 3)
+    """
+    if not singular.any():
+        return 0
+    falls = singular[:-1] / np.maximum(singular[1:], np.finfo(float).eps * singular[0] + 1e-300)
+    return int(np.argmax(falls)) + 1 if falls.max(initial=0.0) >= calibration.FINAL_FALL else len(singular)
+
+
+def _as_good(bare: AttentionLayer, layer: AttentionLayer, state: State) -> bool:
+    """Whether the simpler layer explains the answers as well: what it lacks is rounding."""
+    return rms(bare, state) <= max(1.05 * rms(layer, state), calibration.POLISHED * state.noise)
 
 
 def _without_scores(layer: AttentionLayer, state: State) -> AttentionLayer:
-    """The last head with Theta = 0, and c = 0 too, where that explains the answers as well: the rest is rounding."""
-    allowed = max(1.05 * rms(layer, state), calibration.POLISHED * state.noise)
+    """The last head with Theta = 0, and c = 0 too, where that explains the answers as well."""
     for name in ("theta", "query_bias"):
         array = getattr(layer, name).copy()
         array[-1] = 0.0
         bare = layer.replace(**{name: array})
-        if rms(bare, state) <= allowed:
-            layer = bare
+        layer = bare if _as_good(bare, layer, state) else layer
     return layer
 
 

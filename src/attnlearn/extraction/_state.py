@@ -52,8 +52,8 @@ class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
     measure: causal, noise, rounding, total (S), bias (b). probe: scale, onset_span. separate: the slice at one
-    displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, the one
-    rank that they were fitted with, residual.
+    displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, with
+    the ranks that they were fitted at, residual.
     asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
     ask: held_x, held_y, seen by the certificate alone.
 
@@ -81,7 +81,6 @@ class State:
     query_bias: Float[np.ndarray, "m d"] | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
     ranks: list[int] | None = None
-    rank: int | None = None
     residual: float | None = None
     asked_x: list[Tokens] | None = None
     asked_y: list[Outputs] | None = None

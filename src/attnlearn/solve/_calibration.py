@@ -104,6 +104,8 @@ RANK_CLEAR = 10.0
 value before it, counts as zero. Behind LayerNorm the antibody layer's sixteenth value drowns in the noise of the
 moment (28 was inferred); here it stands at 0.1 of the largest. If the lower rank does not lead to an exact fit the
 higher one is taken up again."""
+RANK_ROUNDING = 30.0
+"""Singular values below so many machine epsilons of the largest are rounding: products of exact rank left 0.7 to 1."""
 FLOOR = 16.0
 """At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
 FLOOR_STALL = 1e4
@@ -113,6 +115,12 @@ STATIONARY = 1e-6
 parameters take about unknowns/equations of it, between 0.01 and 0.25, so the rest is negligible."""
 STATIONARY_SUBSET = 1e-2
 """The same on examples that will be replaced by more of them."""
+CRAWL_ABOVE = 0.03
+CRAWL_STEPS = 10
+CRAWL = 2e-3
+"""A residual above three per cent that ten steps together lowered by less than 0.2 % is at the bottom of a valley that
+holds no layer: with a residual connection left in the outputs it took 50 further steps to win another 0.1 %. Starts
+that reach the truth halve their residual every few steps."""
 RIDGE_SINGLE = 1e-6
 RIDGE_DOUBLE = 1e-13
 """Relative ridge inside Cholesky factors of Gram matrices: the rounding of the sums they come from. Its bias

@@ -287,9 +287,10 @@ def _parameter_claim(
         ),
     ]
     where = "" if support is None else " (on the span of the tokens)"
+    where += "" if layer.theta.any(axis=(1, 2)).all() else " (a Theta of zero: relative to the largest)"
     claim = Claim(
         "C3",
-        f"every Theta and W is right to {worst:.3g}, every bias to {float(biases.max()):.3g}{where}",
+        _parameter_text(worst, float(biases.max())) + where,
         all(check.status is Status.HOLDS for check in checks),
         {
             "bound": bound,
@@ -299,6 +300,13 @@ def _parameter_claim(
         },
     )
     return claim, checks, worst
+
+
+def _parameter_text(weights: float, biases: float) -> str:
+    if not np.isfinite(weights):
+        return "nothing bounds the error of some Theta or W"
+    bound = f"to {biases:.3g}" if np.isfinite(biases) else "to no bound"
+    return f"every Theta and W is right to {weights:.3g}, every bias {bound}"
 
 
 def bias_conditioning(layer: AttentionLayer, conditioning: Conditioning) -> np.ndarray:

@@ -53,7 +53,8 @@ from attnlearn.solve._step import tree_norm
 class Conditioning:
     """How outputs bind parameters: a relative error is at most its entry here times rho (see the module).
 
-    `theta` and `w` hold one number per head, relative to that head's own norm; `query_bias` (one per head) and
+    `theta` and `w` hold one number per head, relative to that head's own norm (a Theta of zero has none: to the
+    largest of the layer); `query_bias` (one per head) and
     `output_bias` are absolute, for a bias may be zero. `smallest` = 1 / max(theta, w): every head's Theta and W are
     known to rho / smallest. `eigenvalue` is the Lanczos estimate, `lower` the guaranteed value that all others use;
     `equations` and `unknowns` are counted on the `examples` that were looked at.
@@ -114,7 +115,8 @@ def smallest_singular(
     lower = spectrum.lower
     with np.errstate(divide="ignore", invalid="ignore"):
         theta, query_bias, w, output_bias = (block / np.sqrt(lower) for block in _blocks(point))
-        theta = theta / np.linalg.norm(layer.theta, axis=(1, 2))
+        sizes = np.linalg.norm(layer.theta, axis=(1, 2))
+        theta = theta / np.where(sizes > 0, sizes, sizes.max())
         w = w / np.linalg.norm(layer.w, axis=(1, 2))
     theta, w = (np.where(np.isnan(block), np.inf, block) for block in (theta, w))
     worst = float(max(theta.max(), w.max()))
@@ -141,7 +143,8 @@ def prepare(
     x, y, keep = checked_examples(x, np.zeros((*x.shape[:2], layer.out_dim), x.dtype), mask, layer.dim)
     white = whitening(x, keep)
     inside = white.enter(layer.parameters)
-    scores = Scores.from_theta(inside.theta, inside.query_bias, rank)
+    eps = float(np.finfo(layer.dtype).eps)
+    scores = Scores.from_theta(inside.theta, inside.query_bias, rank, eps)
     tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
     used = int(min(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)), len(x)))
     keep = None if keep is None else keep[:used]
@@ -160,7 +163,12 @@ def prepare(
 def _gauge_basis(scores: Scores, by: Preconditioner) -> np.ndarray:
     """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""
     root = np.linalg.inv(np.asarray(by.a_left, np.float64))
-    return np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0].astype(np.float32)
+    return (np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0] * _used(scores)).astype(np.float32)
+
+
+def _used(scores: Scores) -> Any:
+    """1 for the columns (m, 1, r) of the factors that a head of smaller rank has, 0 for the others."""
+    return (abs(scores.a).max(axis=1, keepdims=True) > 0).astype(np.float32)
 
 
 class Joint(NamedTuple):
@@ -171,11 +179,12 @@ class Joint(NamedTuple):
 
 
 def _free(point: Point, t: Joint) -> Joint:
-    """Remove the gauge directions a_i -> a_i g from the coordinates."""
+    """Remove the gauge directions a_i -> a_i g from the coordinates, and columns that a head does not have."""
     if point.gauge is None:
         return t
+    used = _used(point.at.scores)
     a = t.scores.a - point.gauge @ (point.gauge.transpose(0, 2, 1) @ t.scores.a)
-    return Joint(t.scores._replace(a=a), t.linear)
+    return Joint(t.scores._replace(a=a * used, b=t.scores.b * used), t.linear)
 
 
 def joint_product(point: Point, t: Joint, causal: bool) -> Joint:

@@ -80,6 +80,8 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
     matrix = np.asarray(matrix, np.float64)
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, np.nan)
+    if not matrix.any():  # factors of a Theta that is zero
+        return np.eye(len(matrix))
     diagonal = np.diag(matrix)
     # Of a positive matrix the largest entry is on the diagonal.
     scale = 1 / np.sqrt(np.maximum(diagonal, max(np.abs(matrix).max(), np.finfo(float).tiny) * ridge**2))

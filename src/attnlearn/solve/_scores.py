@@ -26,11 +26,18 @@ class Scores(NamedTuple):
     c: Any
 
     @classmethod
-    def from_theta(cls, theta: Theta, query_bias: QueryBias, rank: int | None) -> Scores:
-        """Whole (rank None) or as the balanced best approximation of the given rank."""
+    def from_theta(
+        cls, theta: Theta, query_bias: QueryBias, rank: int | None, eps: float = float(np.finfo(float).eps)
+    ) -> Scores:
+        """Whole (rank None) or as the balanced best approximation of the given rank.
+
+        Where a head has less, up to rounding by `eps`, its last columns are zero on both sides. They have no
+        gradient and stay so: of a product of two small columns Gauss-Newton would see no curvature.
+        """
         if rank is None or rank >= theta.shape[-1]:
             return cls(theta, None, query_bias)
         u, s, vt = np.linalg.svd(theta)
+        s = np.where(s > calibration.RANK_ROUNDING * eps * s[:, :1], s, 0)
         root = np.sqrt(s[:, None, :rank])
         return cls(u[:, :, :rank] * root, np.swapaxes(vt[:, :rank], 1, 2) * root, query_bias)
 
