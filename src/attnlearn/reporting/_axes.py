@@ -10,7 +10,7 @@ from html import escape
 from attnlearn.reporting._numbers import power, pretty
 
 WIDTH, HEIGHT = 400, 260
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 46
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 46
 """Room for tick labels and axis names at 13 units of text."""
 
 

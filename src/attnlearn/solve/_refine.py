@@ -13,7 +13,7 @@ Stopping rule, in the words of `Refined.stop`:
   floor      the relative residual is at most `FLOOR` machine epsilons, or below `FLOOR_STALL` and no longer halving
   target     the relative residual is at most `RefineConfig.tolerance`
   noise      stationary: the best linear step would remove less than `STATIONARY` of the squared residual
-  stalled    no damped step decreases the residual
+  stalled    no damped step decreases the residual, or a large one has been crawling (`CRAWL`) for ten steps
   max_steps  none of these within `max_steps` outer steps
 "noise" says that the optimum is reached and its residual is not rounding. Whether that is noise in y or another
 local optimum cannot be seen from one fit.
@@ -217,9 +217,16 @@ class _Run:
             return "floor"
         if promised <= (calibration.STATIONARY if final else calibration.STATIONARY_SUBSET):
             return "noise"
-        if np.isnan(shrink):
+        if np.isnan(shrink) or self.crawling(residual):
             return "stalled"
         return "max_steps" if len(self.steps) >= self.config.max_steps else None
+
+    def crawling(self, residual: float) -> bool:
+        """Whether the last steps on these examples hardly changed a large residual."""
+        past = [s["residual"] for s in self.steps if s["accepted"] and s["examples"] == self.used]
+        if residual <= calibration.CRAWL_ABOVE or len(past) <= calibration.CRAWL_STEPS:
+            return False
+        return past[-1] > (1 - calibration.CRAWL) * past[-1 - calibration.CRAWL_STEPS]
 
     def damped_step(self, scores, fit, at, by, phase, damping, residual, scale):
         """Raise the damping until a step decreases the residual; None when none does."""

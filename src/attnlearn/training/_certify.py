@@ -13,6 +13,7 @@ Violations below rounding (`_calibration.ROUNDING_UNITS`) count as none, and are
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,7 +119,9 @@ def _over(bound: float, measured: float | None) -> float | None:
 
 
 def _beside(ratio: float | None) -> str:
-    return "no positive measurement beside it" if ratio is None else f"{ratio:.3g} times the measurement"
+    if ratio is None:
+        return "no positive measurement beside it"
+    return f"{ratio:.3g} times the measurement" if math.isfinite(ratio) else "not finite"
 
 
 def a_priori_checks(
