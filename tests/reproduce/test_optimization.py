@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnlearn.data import TokenizedMixture
-from attnlearn.reproduce._optimization import CLAIMS, margin_bound, plot_optimization, starts_claim
+from attnlearn.reproduce import plot_optimization
+from attnlearn.reproduce._optimization import CLAIMS, margin_bound, starts_claim
 from attnlearn.training import AttentionModel, Weights
 from attnlearn.training._model import equal_scales
 from attnlearn.training._tangent import combine_gradients

@@ -45,12 +45,12 @@ def reproduce(
 
     options = options or Common()
     require(not (short and long), "long", "cannot go with --short", long)
+    show = None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True)
     if claim == "optimization":
         require(not long, "long", "goes with learning and hardness", long)
         require(checkpoint is None, "checkpoint", "goes with learning and hardness", checkpoint)
-        figures = figures_of.optimization(seed=options.seed, quick=short)
+        figures = figures_of.optimization(seed=options.seed, quick=short, show=show)
     else:
-        show = None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True)
         measure = figures_of.learning if claim == "learning" else figures_of.hardness
         figures = measure(seed=options.seed, quick=short, long=long, checkpoint=checkpoint, show=show)
     console = options.console

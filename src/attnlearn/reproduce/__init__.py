@@ -2,7 +2,8 @@
 
 from attnlearn.reproduce._hardness import hardness
 from attnlearn.reproduce._learning import learning
-from attnlearn.reproduce._optimization import optimization, plot_optimization
+from attnlearn.reproduce._optimization import optimization
+from attnlearn.reproduce._optimization_plots import plot_optimization
 from attnlearn.reproduce._plots import plot_hardness, plot_learning
 from attnlearn.reproduce._texts import describe
 

@@ -7,13 +7,15 @@
 - `attention_claim`: attention moves to the tokens that carry the label.
 - `bound_claim`: the run-verified bound against the measured mean along training.
 
-Each runs alone in minutes on two cores; `optimization` runs all of them. Numbers only; `plot_optimization`
-draws them.
+Each runs alone in minutes on two cores; `optimization` runs all of them and says how long each took. Numbers only;
+`_optimization_plots.py` draws them.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,13 +32,22 @@ from attnlearn.training._trained import TrainedClassifier
 NO_REPLAY = TrainConfig(replays=0, recursion=False)
 
 
-def optimization(*, seed: int = 0, quick: bool = False) -> dict[str, Any]:
-    """All claims; `quick` runs the same code on fewer draws.
+def optimization(
+    *, seed: int = 0, quick: bool = False, show: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """All claims; `quick` runs the same code on fewer draws, `show` gets a line when a claim is measured.
 
     >>> sorted(CLAIMS)
     ['attention', 'bound', 'examples', 'heads', 'starts']
     """
-    return {name: claim(seed=seed, quick=quick) for name, claim in CLAIMS.items()}
+    figures = {}
+    for name, claim in CLAIMS.items():
+        started = time.perf_counter()
+        figures[name] = claim(seed=seed, quick=quick)
+        figures[name]["seconds"] = time.perf_counter() - started
+        if show is not None:
+            show(f"{name}: measured in {figures[name]['seconds']:.0f} s")
+    return figures
 
 
 def heads_claim(*, seed: int = 0, quick: bool = False) -> dict[str, Any]:
@@ -208,74 +219,4 @@ CLAIMS = {
     "starts": starts_claim,
     "attention": attention_claim,
     "bound": bound_claim,
-}
-
-
-def plot_optimization(figures: dict[str, Any], path: Any) -> None:
-    """Draw whichever claims `figures` holds, one panel each, into one file (needs the extra `report`)."""
-    from matplotlib.figure import Figure
-
-    names = [name for name in _PANELS if name in figures]
-    picture = Figure(figsize=(4.2 * len(names), 3.6), layout="constrained")
-    for axes, name in zip(np.atleast_1d(picture.subplots(1, len(names))), names):
-        _PANELS[name](axes, figures[name])
-    picture.savefig(path)
-
-
-def _plot_heads(axes: Any, claim: dict[str, Any]) -> None:
-    heads = [row["heads"] for row in claim["rows"]]
-    for rule, label in (("common", "one step for all"), ("sqrt", "step growing like sqrt(H)")):
-        runs = [[s if s >= 0 else np.nan for s in row[rule]["steps_to_target"]] for row in claim["rows"]]
-        axes.plot(heads, np.median(runs, axis=1), "o-", label=label)
-    axes.set(xscale="log", xlabel="heads", ylabel=f"steps to loss {claim['target']}", title="number of heads")
-    axes.legend()
-
-
-def _plot_examples(axes: Any, claim: dict[str, Any]) -> None:
-    sizes, gaps = np.array(claim["sizes"]), np.array(claim["gaps"])
-    axes.loglog(sizes, np.maximum(gaps.mean(axis=1), 1e-12), "o-", label="measured mean")
-    axes.loglog(sizes, gaps.mean(axis=1)[0] * sizes[0] / sizes, "--", label="1/n")
-    slope = claim["slope"]
-    axes.set(
-        xlabel="examples",
-        ylabel="test - train loss",
-        title=f"slope {slope:.2f}" if slope else "slope not fitted",
-    )
-    axes.legend()
-
-
-def _plot_starts(axes: Any, claim: dict[str, Any]) -> None:
-    names = list(claim["starts"])
-    medians = [claim["starts"][name]["gamma"][2] for name in names]
-    axes.bar(names, medians)
-    axes.axhline(claim["margin_bound"], linestyle="--", color="black", label="explicit lower bound")
-    axes.set(ylabel="tangent margin", title=f"{claim['draws']} draws of the mixture")
-    axes.legend()
-
-
-def _plot_attention(axes: Any, claim: dict[str, Any]) -> None:
-    steps = [row["steps"] for row in claim["rows"]]
-    axes.plot(steps, [row["share"] for row in claim["rows"]], "o-", label="all heads")
-    axes.plot(steps, [row["largest_head"] for row in claim["rows"]], "s-", label="best head")
-    axes.axhline(claim["uniform_share"], linestyle="--", color="black", label="uniform")
-    axes.set(
-        xscale="log", xlabel="steps", ylabel="attention on relevant tokens", title="where attention goes"
-    )
-    axes.legend()
-
-
-def _plot_bound(axes: Any, claim: dict[str, Any]) -> None:
-    curves = claim["curves"]
-    for name, label in (("bound", "run-verified bound"), ("mean_loss", "measured mean"), ("loss", "loss")):
-        axes.loglog(curves["step"][1:], curves[name][1:], label=label)
-    axes.set(xlabel="steps", title=f"bound / measured = {claim['ratio']:.2f}")
-    axes.legend()
-
-
-_PANELS = {
-    "heads": _plot_heads,
-    "examples": _plot_examples,
-    "starts": _plot_starts,
-    "attention": _plot_attention,
-    "bound": _plot_bound,
 }

@@ -11,15 +11,17 @@ import numpy as np
 def plot_panels(
     figures: dict[str, Any], panels: dict[str, Callable[[Any, dict[str, Any]], None]], path: Any
 ) -> None:
-    """Draw whichever claims `figures` holds, one panel each, into one file."""
+    """Draw whichever claims `figures` holds, one panel each and four in a row, into one file."""
     from matplotlib.figure import Figure
 
     from attnlearn._files import atomic_path
 
     names = [name for name in panels if name in figures]
-    picture = Figure(figsize=(4.6 * len(names), 3.8), layout="constrained")
-    for axes, name in zip(np.atleast_1d(picture.subplots(1, len(names))), names):
-        panels[name](axes, figures[name])
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
+    picture = Figure(figsize=(4.6 * columns, 3.8 * rows), layout="constrained")
+    for number, name in enumerate(names, 1):
+        panels[name](picture.add_subplot(rows, columns, number), figures[name])
     with atomic_path(path) as temporary:
         picture.savefig(temporary, format=str(path).rpartition(".")[2] or "png")
 

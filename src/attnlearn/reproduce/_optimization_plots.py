@@ -1,0 +1,121 @@
+"""Figures of the claims about optimization (needs the extra `report`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnlearn.reproduce._plots import plot_panels
+
+_RULES = (("common", "one step for all"), ("sqrt", "step growing like sqrt(H)"))
+
+
+def plot_optimization(figures: dict[str, Any], path: Any) -> None:
+    """Draw whichever claims `figures` holds into one file; the number of heads has three panels."""
+    shown = dict(figures)
+    if "heads" in figures:
+        shown |= {"gap": figures["heads"], "slack": figures["heads"]}
+    plot_panels(shown, _PANELS, path)
+
+
+def _medians(claim: dict[str, Any], rule: str, name: str) -> list[float]:
+    """Medians over the seeds, for every number of heads; a loss that was not reached is not drawn."""
+    runs = [np.array(row[rule][name], float) for row in claim["rows"]]
+    if name == "steps_to_target":
+        runs = [np.where(run >= 0, run, np.nan) for run in runs]
+    return [float(np.median(run)) for run in runs]
+
+
+def _axis_of_heads(axes: Any, claim: dict[str, Any]) -> list[int]:
+    heads = [row["heads"] for row in claim["rows"]]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(heads, [str(count) for count in heads])
+    axes.set_xlabel("heads")
+    return heads
+
+
+def _plot_heads(axes: Any, claim: dict[str, Any]) -> None:
+    heads = _axis_of_heads(axes, claim)
+    for rule, label in _RULES:
+        axes.plot(heads, _medians(claim, rule, "steps_to_target"), "o-", label=label)
+    axes.set(ylabel=f"median steps to loss {claim['target']}", title="more heads, steps", ylim=(0, None))
+    axes.legend(fontsize=8)
+
+
+def _plot_gap(axes: Any, claim: dict[str, Any]) -> None:
+    heads = _axis_of_heads(axes, claim)
+    for rule, label in _RULES:
+        axes.plot(heads, _medians(claim, rule, "gap"), "o-", label=label)
+    axes.set(ylabel=f"median test - train loss after {claim['steps']} steps", title="more heads, gap")
+    axes.legend(fontsize=8)
+
+
+def _plot_slack(axes: Any, claim: dict[str, Any]) -> None:
+    heads = _axis_of_heads(axes, claim)
+    axes.plot(heads, [row["bound_over_measured"] for row in claim["rows"]], "o-", label=_RULES[0][1])
+    axes.set(ylabel="run-verified bound / measured mean", title="more heads, slack", ylim=(0, None))
+    axes.legend(fontsize=8)
+
+
+def _plot_examples(axes: Any, claim: dict[str, Any]) -> None:
+    sizes, gaps = np.array(claim["sizes"]), np.array(claim["gaps"])
+    means, spread = gaps.mean(axis=1), gaps.std(axis=1, ddof=1) / np.sqrt(gaps.shape[1])
+    axes.errorbar(sizes, np.maximum(means, 1e-12), spread, fmt="o-", label="mean, standard error")
+    axes.plot(sizes, means[0] * sizes[0] / sizes, "--", label="1/n")
+    axes.set(xscale="log", yscale="log", xlabel="examples", ylabel="test - train loss")
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    if claim["slope"] is None:
+        axes.set_title("slope not fitted")
+    else:
+        low, high = claim["interval"]
+        axes.set_title(f"slope {claim['slope']:.2f} [{low:.2f}, {high:.2f}]")
+    axes.legend(fontsize=8)
+
+
+def _plot_starts(axes: Any, claim: dict[str, Any]) -> None:
+    """Quartiles and extremes of the margin; under each name how often P1, P2 and P3 hold."""
+    for place, start in enumerate(claim["starts"].values()):
+        least, low, median, high, most = start["gamma"]
+        axes.vlines(place, least, most, color="C0")
+        axes.bar(place, high - low, 0.4, bottom=low, color="C0", alpha=0.5)
+        axes.hlines(median, place - 0.2, place + 0.2, color="C0")
+    names = [
+        f"{name}\nP1 {start['P1']:.0%}, P2 {start['P2']:.0%}\nP3 {start['P3']:.0%}"
+        for name, start in claim["starts"].items()
+    ]
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.axhline(claim["margin_bound"], linestyle="--", color="black", label="explicit lower bound")
+    axes.set(ylabel="tangent margin", title=f"{claim['draws']} draws of the mixture", ylim=(0, None))
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _plot_attention(axes: Any, claim: dict[str, Any]) -> None:
+    steps = [row["steps"] for row in claim["rows"]]
+    axes.plot(steps, [row["share"] for row in claim["rows"]], "o-", label="all heads")
+    axes.plot(steps, [row["largest_head"] for row in claim["rows"]], "s-", label="best head")
+    axes.axhline(claim["uniform_share"], linestyle="--", color="black", label="uniform")
+    axes.set(
+        xscale="log", xlabel="steps", ylabel="attention on relevant tokens", title="where attention goes"
+    )
+    axes.legend(fontsize=8)
+
+
+def _plot_bound(axes: Any, claim: dict[str, Any]) -> None:
+    curves = claim["curves"]
+    for name, label in (("bound", "run-verified bound"), ("mean_loss", "measured mean"), ("loss", "loss")):
+        axes.loglog(curves["step"][1:], curves[name][1:], label=label)
+    axes.set(xlabel="steps", ylabel="loss", title=f"bound / measured = {claim['ratio']:.2f}")
+    axes.legend(fontsize=8)
+
+
+_PANELS = {
+    "heads": _plot_heads,
+    "gap": _plot_gap,
+    "slack": _plot_slack,
+    "examples": _plot_examples,
+    "starts": _plot_starts,
+    "attention": _plot_attention,
+    "bound": _plot_bound,
+}
