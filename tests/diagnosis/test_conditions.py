@@ -12,6 +12,7 @@ from attnlearn import AttentionLayer, Status, conditions, data, hard, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.diagnosis._advice import Advice, RouteAdvice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
+from attnlearn.diagnosis._judge import beyond_search
 from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples, whole
 from attnlearn.diagnosis._weights import weight_checks
 from attnlearn.solve._split import Split
@@ -84,9 +85,20 @@ def test_two_tokens_are_not_enough_and_the_text_says_so(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_no_route_is_advised_for_a_parity(seed: int) -> None:
-    found = conditions(hard.parity(6, 2, seed=seed), data.Boolean(2, 6).sample(2000, seed=seed))
-    assert found.advice.route is None
+@pytest.mark.parametrize(("heads", "route"), [(2, "queries"), (4, None)])
+def test_a_parity_of_two_bits_takes_queries_and_one_of_four_nothing(seed: int, heads, route) -> None:
+    found = conditions(hard.parity(8, heads, seed=seed), data.Boolean(2, 8).sample(2000, seed=seed))
+    assert found.advice.route == route
+
+
+def test_heads_that_write_alike_are_searched_for(seed: int) -> None:
+    layer = AttentionLayer.random(3, 6, seed=seed)
+    alike = layer.replace(w=np.repeat(layer.w[:1], 3, axis=0))
+    assert beyond_search(layer) == beyond_search(alike) == ""
+    between = np.stack([layer.theta[0], layer.theta[1], layer.theta[0] - layer.theta[1]])
+    assert "scores depend" in beyond_search(alike.replace(theta=between))
+    assert beyond_search(layer.replace(theta=between)) == ""
+    assert "more than 9 heads" in beyond_search(AttentionLayer.random(10, 6, seed=seed))
 
 
 def test_report_in_all_forms(tmp_path, capsys, seed: int) -> None:
@@ -131,6 +143,8 @@ def test_whole_inverts_the_split() -> None:
 
 def test_queries_grow_with_what_must_be_found() -> None:
     assert query_count(2, 8, 8, 8) < query_count(4, 8, 8, 8) < query_count(4, 16, 16, 16)
+    assert query_count(8, 64, 64, 8) == pytest.approx(3757, rel=0.05)  # what `extract` asked
+    assert query_count(16, 16, 16, 16) == pytest.approx(3443, rel=0.05)
 
 
 def test_advice_prefers_the_first_feasible_route() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer
+from attnlearn import AttentionLayer, distance
 from attnlearn.engine import Tools
 from attnlearn.extraction._complete import complete, gap_rank
+from attnlearn.extraction._extract import certify_sequences
 from attnlearn.extraction._joint import solve_joint
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
 from attnlearn.extraction._match import Displaced, Swept, logit_scale, match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import candidate_ranks, likely_first
+from attnlearn.extraction._polish import Fitted, _merged, candidate_ranks, likely_first
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
 from attnlearn.extraction._settle import forward, settle
@@ -198,6 +199,25 @@ def test_ranks_that_explain_the_answers_are_fitted_first(seed, rng, read, first)
     state = State(asked_x=[x], asked_y=[truth(x)])
     start = truth.replace(theta=truth.theta + 1e-3 * rng.standard_normal(truth.theta.shape))
     assert likely_first(candidate_ranks(read, small=False), start, state)[0] == first
+
+
+def test_heads_that_a_search_split_are_fitted_as_one(seed, rng):
+    truth = AttentionLayer.random(2, 4, bias=True, seed=seed)
+    xs = [rng.standard_normal((40, k, 4)) for k in (1, 2, 3)]
+    state = State(asked_x=xs, asked_y=[truth(x) for x in xs], noise=1e-15)
+    shares = np.array([0.3, 0.7, 1.0])[:, None, None]
+    split = AttentionLayer(
+        truth.theta[[0, 0, 1]], shares * truth.w[[0, 0, 1]], truth.query_bias[[0, 0, 1]], truth.output_bias
+    )
+    found = _merged(Fitted(split, None, 0.0, {}), state, Tools(seed=seed)).layer
+    assert found.num_heads == 2
+    assert distance(found, truth).max < 1e-12
+
+
+def test_large_layers_are_certified_on_more_sequences():
+    w = np.zeros((8, 256, 256))
+    assert certify_sequences(State(w=w[:, :128, :128], ranks=[16] * 8)) == 2000
+    assert 7000 < certify_sequences(State(w=w, ranks=[32] * 8)) < 9000
 
 
 def test_a_slice_much_worse_than_the_others_is_doubted():

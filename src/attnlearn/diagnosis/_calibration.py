@@ -55,6 +55,10 @@ SCULPT_HEADS = 3
 QUERIES_APART = 0.03
 """Relative distance of the closest two heads: at 0.1 `extract` recovered them, at 0.01 it did not (d = 8, m = 3)."""
 QUERIES_PARALLEL = 0.999
-"""Cosine of two W: heads of the parity family write in one and the same direction, and `extract` gives up on them."""
+QUERIES_SEARCHED = 9
+QUERIES_INDEPENDENT = 1e-6
+"""Heads whose W have such a cosine, or that outnumber the outputs, are searched for together. `extract` certified two of
+three and of four heads with parallel W (d = 8), three and five that all write alike (d = 8), 5, 6 and 9 heads with 3, 4
+and 6 outputs, a parity of two bits. It did not find a parity of four bits, whose four score matrices span two dimensions."""
 MODERATE_SCORES = 0.5, 4.0
 """Standard deviations of scores at which a Jacobian at the tokens given says the same as one at the scale of queries."""

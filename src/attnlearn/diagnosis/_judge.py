@@ -17,7 +17,7 @@ from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.diagnosis._identifiability import identify, score_rank
 from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
-from attnlearn.diagnosis._weights import largest_cosine
+from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._conclude import unknowns
 from attnlearn.solve._certify import head_separation
@@ -114,10 +114,22 @@ def _queries(facts: Facts) -> RouteAdvice:
     reason = _failing(facts.queried.checks, ("C2.apart", "C2.visible", "C3.bound"))
     if not reason and head_separation(layer) < calibration.QUERIES_APART:
         reason = "two heads are so close that their Jacobians do not separate"
-    if not reason and largest_cosine(layer.w) > calibration.QUERIES_PARALLEL:
-        reason = "two heads write in the same way, so that answers do not tell them apart"
+    reason = reason or beyond_search(layer)
     size = memory("queries", needed, 3, layer.dim, layer.out_dim)
     return RouteAdvice("queries", not reason, needed, size, reason)
+
+
+def beyond_search(layer: AttentionLayer) -> str:
+    """Why `extract` would not find heads whose values depend on each other, which it must search for; else empty."""
+    heads = layer.num_heads
+    if heads <= layer.out_dim and largest_cosine(layer.w) <= calibration.QUERIES_PARALLEL:
+        return ""
+    if heads > calibration.QUERIES_SEARCHED:
+        return f"the values of more than {calibration.QUERIES_SEARCHED} heads depend on each other"
+    scores = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
+    if independence(scores) < calibration.QUERIES_INDEPENDENT:
+        return "heads write in the same way and their scores depend on each other"
+    return ""
 
 
 def _sculpt(facts: Facts, checks: list[Check]) -> RouteAdvice:

@@ -41,11 +41,11 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
         "theta.effective_rank": (min(h.theta_effective_rank for h in heads), EFFECTIVE_RANK, False),
         "theta.balance": (_ratio(max(theta), min(theta)), calibration.BALANCE, True),
         "theta.incoherence": (largest_cosine(layer.theta), calibration.INCOHERENCE, True),
-        "theta.independence": (_independence(stacked), calibration.INDEPENDENCE, False),
+        "theta.independence": (independence(stacked), calibration.INDEPENDENCE, False),
         "w.effective_rank": (min(h.w_effective_rank for h in heads), EFFECTIVE_RANK, False),
         "w.condition": (max(_condition(a) for a in _spectra(layer.w)), calibration.CONDITION, True),
         "w.balance": (_ratio(max(w), min(w)), calibration.BALANCE, True),
-        "w.independence": (_independence(layer.w), calibration.INDEPENDENCE, False),
+        "w.independence": (independence(layer.w), calibration.INDEPENDENCE, False),
         "sum.condition": (_condition(spectrum), calibration.CONDITION, True),
         "sum.cancellation": (_ratio(float(spectrum[-1]), float(largest)), calibration.CANCELLATION, False),
     }
@@ -79,7 +79,8 @@ def _condition(singular: Float[np.ndarray, "r"]) -> float:
     return float(singular[0] / singular[singular > calibration.NUMERICAL_RANK * singular[0]][-1])
 
 
-def _independence(matrices: Float[np.ndarray, "m d e"]) -> float:
+def independence(matrices: Float[np.ndarray, "m d e"]) -> float:
+    """Smallest singular value of the matrices, each of norm one; 0 where one of them is zero."""
     flat = matrices.reshape(len(matrices), -1).astype(float)
     norms = np.linalg.norm(flat, axis=1, keepdims=True)
     if len(flat) > flat.shape[1] or not np.all(norms > 0):

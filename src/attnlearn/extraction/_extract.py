@@ -27,7 +27,7 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._complete import complete
 from attnlearn.extraction._match import match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import layer_of, polish
+from attnlearn.extraction._polish import layer_of, polish, score_unknowns, telling
 from attnlearn.extraction._probe import probe
 from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
@@ -101,9 +101,17 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
     """Fresh sequences of Gaussian tokens at the probe scale, for the certificate alone."""
     inquiry = Inquiry(problem, state)
     config = problem.config
-    shape = (config.certify_sequences, config.certify_tokens, problem.dim)
+    number = config.certify_sequences or certify_sequences(state)
+    shape = (number, config.certify_tokens, problem.dim)
     x, y = inquiry.ask(state.scale * tools.rng("certify").standard_normal(shape), keep=False)
     return replace(state, held_x=x, held_y=y), {"certify_sequences": len(x), **counts(problem.oracle)}
+
+
+def certify_sequences(state: State) -> int:
+    """Enough for claim C1, and so many that the scores are determined, for claim C3."""
+    m, d, o = state.w.shape
+    rows = calibration.CERTIFY_EQUATIONS * score_unknowns(m, d, state.ranks) / telling(m, o, state.causal)
+    return max(calibration.CERTIFY_SEQUENCES, int(np.ceil(rows / calibration.CERTIFY_TOKENS)))
 
 
 PHASES = (

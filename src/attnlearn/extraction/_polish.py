@@ -52,6 +52,8 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
             break
     if state.constant_head:
         best = replace(best, layer=_without_scores(best.layer, state))
+    if state.dependent:
+        best = _merged(best, state, tools)
     best = _with_ranks(best, state)
     found, after = best.layer, rms(best.layer, state)
     evidence = {
@@ -135,14 +137,32 @@ def _is_small(layer: AttentionLayer) -> bool:
 def missing_sequences(state: State, ranks: list[int] | None) -> int:
     """Random sequences that bring the fit to the wanted number of equations per unknown."""
     m, d, o = state.w.shape
-    scores = m * d * d if ranks is None else sum(rank * (2 * d - rank) for rank in ranks)
+    scores = score_unknowns(m, d, ranks)
     coarse = state.noise > calibration.NOISY * max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
     factor = calibration.FIT_EQUATIONS_NOISY if coarse else calibration.FIT_EQUATIONS
-    wanted = factor * (scores + m * (d + d * o) + o)
-    present = sum(y.size for y in state.asked_y[1:])
-    return max(
-        calibration.FIT_RANDOM_LEAST, int(np.ceil((wanted - present) / (calibration.RANDOM_TOKENS * o)))
-    )
+    present = sum(y.shape[0] * y.shape[1] for y in state.asked_y[1:])
+    rows = factor * (scores + m * d * o + o) / o
+    rows = max(rows, calibration.FIT_SCORE_EQUATIONS * scores / telling(m, o, state.causal))
+    return max(calibration.FIT_RANDOM_LEAST, int(np.ceil((rows - present) / calibration.RANDOM_TOKENS)))
+
+
+def score_unknowns(heads: int, dim: int, ranks: list[int] | None) -> int:
+    """Free numbers of all Theta_i and c_i.
+
+    >>> score_unknowns(2, 4, [1, 4]), score_unknowns(2, 4, None)
+    (31, 40)
+    """
+    return heads * dim + sum(rank * (2 * dim - rank) for rank in ranks or [dim] * heads)
+
+
+def telling(heads: int, out: int, causal: bool) -> float:
+    """Numbers in a row of three tokens that scores can move, on average: two attention weights of every head.
+
+    >>> telling(8, 256, causal=False), telling(8, 256, causal=True)
+    (16, 8.0)
+    """
+    seen = calibration.RANDOM_TOKENS - 1
+    return min(out, heads * (seen / 2 if causal else seen))
 
 
 def _ask_random(
@@ -174,6 +194,15 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
     if refined.rank is not None:  # refine may have found less than it was given
         ranks = [min(rank, refined.rank) for rank in ranks or [refined.rank] * start.num_heads]
     return Fitted(refined.layer, ranks, rms(refined.layer, state), how)
+
+
+def _merged(fitted: Fitted, state: State, tools: Tools) -> Fitted:
+    """The fit with equal heads as one: a search for dependent heads may have needed more than there are."""
+    start = fitted.layer.canonical(calibration.SAME_HEAD)
+    if start.num_heads == fitted.layer.num_heads:
+        return fitted
+    fewer = _fit(start, state, None, tools)
+    return fewer if _as_good(fewer.layer, fitted.layer, state) else fitted
 
 
 def _with_ranks(fitted: Fitted, state: State) -> Fitted:

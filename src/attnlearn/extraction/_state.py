@@ -19,7 +19,8 @@ from attnlearn.oracle import BudgetSpent, Oracle
 class ExtractConfig:
     """What a caller may change: how the answer is certified and how the oracle may be asked.
 
-    `certify_sequences` fresh sequences of `certify_tokens` Gaussian tokens judge the answer; their scale is
+    `certify_sequences` fresh sequences (None: 2,000, or as many as the parameter claim of a large layer takes) of
+    `certify_tokens` Gaussian tokens judge the answer; their scale is
     `token_scale` (None: the scale at which the heads are neither uniform nor saturated). With `target`, a function
     error that is enough, the certificate is judged by it.
 
@@ -27,13 +28,14 @@ class ExtractConfig:
     3
     """
 
-    certify_sequences: int = calibration.CERTIFY_SEQUENCES
+    certify_sequences: int | None = None
     certify_tokens: int = calibration.CERTIFY_TOKENS
     token_scale: float | None = None
     target: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.certify_sequences >= 1, "certify_sequences", "must be >= 1", self.certify_sequences)
+        number = self.certify_sequences
+        require(number is None or number >= 1, "certify_sequences", "must be >= 1", number)
         require(self.certify_tokens >= 1, "certify_tokens", "must be >= 1", self.certify_tokens)
 
 
