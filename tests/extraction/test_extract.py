@@ -94,6 +94,14 @@ def test_a_head_without_scores(seed, layer, biased):
     assert distance(solution.layer, truth).max <= solution.certificate.claim("C3").value["bound"] < 1e-9
 
 
+def test_several_heads_without_scores_are_not_told_apart(seed):
+    layer = AttentionLayer.random(num_heads=4, dim=6, bias=True, seed=seed)
+    flat = layer.replace(theta=layer.theta * np.array([0.0, 0.0, 1.0, 1.0])[:, None, None])
+    solution = run(flat, seed=seed)
+    assert solution.outcome is Outcome.HEADS_INDISTINGUISHABLE
+    assert "do not depend on the query" in solution.stats["failures"][0]["cause"]
+
+
 def _of_ranks(dim, ranks, seed):
     heads = [AttentionLayer.random(1, dim, rank=max(1, r), seed=100 * seed + i) for i, r in enumerate(ranks)]
     theta = np.concatenate([head.theta * (rank > 0) for head, rank in zip(heads, ranks)])

@@ -37,6 +37,9 @@ def sigmoid(z: np.ndarray) -> np.ndarray:
     return 0.5 * (1 + np.tanh(0.5 * z))
 
 
+SEVERAL = "several heads have logits that do not depend on the query"
+
+
 class SliceFailed(Exception):
     """The heads could not be separated at this displacement; `evidence` says why."""
 
@@ -128,6 +131,9 @@ def exact_slice(
         start[None], x, g, (delta @ state.total)[None], free_slopes(len(start), q + 2, constant)
     )
     limit = slice_limit(state.noise, g)
+    unsolved = not max(residual[0], outside[0]) <= limit
+    if unsolved and constant and _several_constant(start, x, g, delta @ state.total, limit):
+        raise SliceFailed(SEVERAL)
     found = Slice(delta, basis, points, slopes[0], solved[0], constant, amplification)
     return found, {
         "num_heads": len(start),
@@ -135,7 +141,7 @@ def exact_slice(
         "amplification": amplification,
         "slice_residual": float(residual[0]),
         "outside_span": float(outside[0]),
-        "solved": bool(max(residual[0], outside[0]) <= limit),
+        "solved": not unsolved,
     }
 
 
@@ -159,6 +165,20 @@ def _with_constant_head(start, values, x, g, target, noise):
     row = np.zeros((1, x.shape[1]))
     row[0, -2] = np.log(share / (1 - share))
     return np.vstack([start, row]), np.vstack([values, rest]), True
+
+
+def _several_constant(start, x, g, target, limit) -> bool:
+    """Whether a constant of any direction explains the answers: several heads whose logits do not depend on x.
+
+    Two heads of fixed logits, with free values, are any constant and any rest of the sum rule.
+    """
+    fixed = np.zeros((2, start.shape[1]))
+    fixed[:, -2] = 1.0, -1.0
+    start = np.vstack([start[:-1], fixed])
+    free = np.ones(start.shape, bool)
+    free[-2:] = False
+    _, _, residual, outside = solve_slices(start[None], x, g, target[None], free)
+    return bool(max(residual[0], outside[0]) <= limit)
 
 
 def design(

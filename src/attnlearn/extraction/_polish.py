@@ -187,7 +187,11 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
             y,
             mask=mask,
             rank=None if ranks is None else max(1, *ranks),
-            config=RefineConfig(equations_per_unknown=calibration.EVERY_EQUATION, seed=tools.seed),
+            config=RefineConfig(
+                equations_per_unknown=calibration.EVERY_EQUATION,
+                damping=calibration.FIT_DAMPING,
+                seed=tools.seed,
+            ),
             on_step=lambda step: tools.progress.update(residual=step["residual"]),
         )
     how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._joint import DEPENDENT, dependent_slice
-from attnlearn.extraction._logits import Slice, SliceFailed, exact_slice, linear_logits, sigmoid
+from attnlearn.extraction._logits import SEVERAL, Slice, SliceFailed, exact_slice, linear_logits, sigmoid
 from attnlearn.extraction._probe import difference_points, features, jacobians, respond
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 
@@ -67,7 +67,8 @@ def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tu
             inquiry.state = whole
         return found, {"attempt": number, "scale_factor": factor, "failures": failures, **evidence}
     blurred = sum(failure.get("blurred", False) for failure in failures)
-    close = dependent == calibration.SEARCHES or 2 * blurred > len(failures)
+    several = sum(failure["cause"] == SEVERAL for failure in failures)
+    close = dependent == calibration.SEARCHES or 2 * max(blurred, several) > len(failures)
     wide = whole.onset_span > calibration.ONSET_SPAN
     name = "HEADS_INDISTINGUISHABLE" if close else "SATURATED" if wide else "NOT_ATTENTION"
     raise Stop(name, {"failures": failures, **counts(problem.oracle)}, inquiry.kept())
