@@ -28,6 +28,17 @@ NOTICEABLE = 1e-6
 MISFIT = 0.03
 """Errors above three per cent that fit and select share are structure, not measurement noise."""
 
+# --- grow -------------------------------------------------------------------------------------------------
+GROW_HEADS = 16
+GROW_DIRECTIONS = 128
+"""Heads, and directions of the tokens, up to which further heads are looked for: a refine of full rank for each."""
+GROW_STARTS = 2
+GROW_SCORES = 2.0
+"""Starts for every further head, and the standard deviation of their scores."""
+GROW_BETTER = 0.7
+"""Share of the error that must remain at most for a further head to count. A missing head that was found left 1e-14;
+where the outputs were no attention a further head left 0.9 and more, with a residual connection 0.3."""
+
 # --- plan: choices, not fits; how far they were off is said in `_plan` -----------------------------------
 PROCESS_BYTES = 450_000_000
 """The interpreter with JAX, SciPy and compiled kernels, before any data."""

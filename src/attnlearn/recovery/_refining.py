@@ -42,56 +42,25 @@ def answer(state: Any) -> AttentionLayer:
 def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Refine the answer in `state` on the fit side; evidence: residual by step, error on select, why it stopped."""
     start, guess = answer(state), getattr(state, "rank", None)
-    examples, split = problem.examples, problem.split
-    rows = examples.tokens * examples.out_dim
-    most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, guess) / rows))
-    fit = held(examples, split.fit[: max(most, calibration.REFINE_FEWEST)])
-    select, scale = held(examples, split.select), example_scale(fit)
-    tolerance = 0.0 if examples.dtype == np.float64 else float(np.finfo(examples.dtype).eps) / 2
-
-    def attempt(start: AttentionLayer, fit: Held, rank: int | None, **limits: Any) -> _Attempt:
-        refined = refine(
-            start.astype(np.float64),
-            fit.x.astype(np.float64),  # what float32 outputs can tell lies below what float32 sums can hold
-            fit.y.astype(np.float64),
-            mask=fit.mask,
-            rank=rank,
-            config=RefineConfig(seed=tools.seed, tolerance=tolerance, **limits),
-            on_step=lambda step: tools.progress.update(residual=step["residual"]),
-        )
-        layer = refined.layer.astype(examples.dtype)
-        error = _rms(unit_errors(layer, select, scale))
-        exact = error <= exactness_limit(rounding_floor(layer, select, scale), examples.dtype)
-        tried.append(
-            {"rank": refined.rank, "residual": refined.residual, "stop": refined.stop, "select_error": error}
-        )
-        return _Attempt(refined, error, exact)
-
-    tried: list[dict[str, Any]] = []
-    best = attempt(start, fit, guess)
-    if guess is not None and not best.exact:  # the rank may be what keeps the fit from being exact
-        whole = attempt(best.refined.layer, fit, None, max_steps=calibration.WHOLE_STEPS)
-        if whole.error < calibration.WHOLE_BETTER * best.error:
-            best = whole if whole.exact else attempt(whole.refined.layer, fit, None)
-    if best.refined.stop == "noise" and not best.exact and best.error < calibration.MISFIT:
-        every = held(examples, split.fit[: _affordable(examples)])
-        best = attempt(best.refined.layer, every, best.refined.rank, equations_per_unknown=np.inf)
-    alone = head_visibility(best.refined.layer.astype(examples.dtype), select, scale)
-    idle = alone < VISIBLE * best.error
-    needed = _needed(best.refined.layer, idle)
-    if needed.num_heads < len(idle):  # a start with too many heads
-        fewer = attempt(needed, fit, best.refined.rank)
-        best = fewer if fewer.exact or fewer.error <= best.error else best
+    runs = _Attempts(problem, start, guess, tools)
+    best = runs.attempt(start, runs.fit, guess)
+    for improve in (
+        runs.with_free_rank,
+        runs.with_every_example,
+        runs.without_idle_heads,
+        runs.with_flat_heads,
+    ):
+        best = improve(best)
     refined = best.refined
     info = {
         "examples": refined.examples,
         "residual": refined.residual,
         "select_error": best.error,
         "stop": refined.stop,
-        "tried": tried,
+        "tried": runs.tried,
         "steps": refined.steps,
     }
-    found = refined.layer.astype(examples.dtype).parameters._asdict()
+    found = refined.layer.astype(problem.examples.dtype).parameters._asdict()
     return dataclasses.replace(state, rank=refined.rank, **found), info  # type: ignore[type-var]
 
 
@@ -99,6 +68,86 @@ class _Attempt(NamedTuple):
     refined: Refined
     error: float  # on select examples
     exact: bool  # to the rounding of the data's dtype
+
+
+class _Attempts:
+    """One call of refine after another, each judged on the select side; what a later one may improve is kept."""
+
+    def __init__(self, problem: Any, start: AttentionLayer, rank: int | None, tools: Tools) -> None:
+        self.examples, self.split, self.tools = problem.examples, problem.split, tools
+        rows = self.examples.tokens * self.examples.out_dim
+        most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, rank) / rows))
+        self.fit = held(self.examples, self.split.fit[: max(most, calibration.REFINE_FEWEST)])
+        self.select, self.scale = held(self.examples, self.split.select), example_scale(self.fit)
+        self.tried: list[dict[str, Any]] = []
+
+    def attempt(self, start: AttentionLayer, fit: Held, rank: int | None, **limits: Any) -> _Attempt:
+        """Refine `start` with Theta of the given rank on `fit`."""
+        dtype = self.examples.dtype
+        tolerance = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
+        refined = refine(
+            start.astype(np.float64),
+            fit.x.astype(np.float64),  # what float32 outputs can tell lies below what float32 sums can hold
+            fit.y.astype(np.float64),
+            mask=fit.mask,
+            rank=rank,
+            config=RefineConfig(seed=self.tools.seed, tolerance=tolerance, **limits),
+            on_step=lambda step: self.tools.progress.update(residual=step["residual"]),
+        )
+        found = self.judged(refined)
+        self.tried.append(
+            {
+                "rank": refined.rank,
+                "residual": refined.residual,
+                "stop": refined.stop,
+                "select_error": found.error,
+            }
+        )
+        return found
+
+    def judged(self, refined: Refined) -> _Attempt:
+        """The answer with its error on the select side."""
+        layer = refined.layer.astype(self.examples.dtype)
+        error = _rms(unit_errors(layer, self.select, self.scale))
+        limit = exactness_limit(rounding_floor(layer, self.select, self.scale), self.examples.dtype)
+        return _Attempt(refined, error, error <= limit)
+
+    def with_free_rank(self, best: _Attempt) -> _Attempt:
+        """The rank may be what keeps the fit from being exact."""
+        if best.exact or best.refined.rank is None:
+            return best
+        whole = self.attempt(best.refined.layer, self.fit, None, max_steps=calibration.WHOLE_STEPS)
+        if whole.error >= calibration.WHOLE_BETTER * best.error:
+            return best
+        return whole if whole.exact else self.attempt(whole.refined.layer, self.fit, None)
+
+    def with_every_example(self, best: _Attempt) -> _Attempt:
+        """Where there is noise to average out."""
+        if best.exact or best.refined.stop != "noise" or best.error >= calibration.MISFIT:
+            return best
+        every = held(self.examples, self.split.fit[: _affordable(self.examples)])
+        return self.attempt(best.refined.layer, every, best.refined.rank, equations_per_unknown=np.inf)
+
+    def without_idle_heads(self, best: _Attempt) -> _Attempt:
+        """A start may have had too many heads."""
+        layer = best.refined.layer
+        alone = head_visibility(layer.astype(self.examples.dtype), self.select, self.scale)
+        needed = _needed(layer, alone < VISIBLE * best.error)
+        if needed.num_heads == layer.num_heads:
+            return best
+        fewer = self.attempt(needed, self.fit, best.refined.rank)
+        return fewer if fewer.exact or fewer.error <= best.error else best
+
+    def with_flat_heads(self, best: _Attempt) -> _Attempt:
+        """A Theta that is zero to rounding is zero: relative to its own size nothing could be said of it."""
+        layer = best.refined.layer
+        sizes = np.linalg.norm(layer.theta, axis=(1, 2))
+        tiny = (sizes > 0) & (sizes <= np.sqrt(np.finfo(self.examples.dtype).eps) * sizes.max())
+        if not (best.exact and tiny.any()):
+            return best
+        theta = np.where(tiny[:, None, None], 0, layer.theta)
+        flat = self.judged(dataclasses.replace(best.refined, layer=layer.replace(theta=theta)))
+        return flat if flat.exact else best
 
 
 def _needed(layer: AttentionLayer, idle: np.ndarray) -> AttentionLayer:

@@ -55,6 +55,7 @@ def route_from(start: AttentionLayer) -> Route:
 
 
 def _spectral(config: Any) -> Route:
+    from attnlearn.recovery._grow import growing
     from attnlearn.recovery._refining import refine_phase
     from attnlearn.recovery.spectral import SpectralConfig, choose_scale, spectral_phases
     from attnlearn.recovery.spectral._state import Problem, State
@@ -65,7 +66,7 @@ def _spectral(config: Any) -> Route:
     def problem(examples, split, causal, num_heads, target, drawn):
         return Problem(examples, split, causal, num_heads)
 
-    phases = [*spectral_phases(config), ("refine", refine_phase)]
+    phases = [*spectral_phases(config), ("refine", growing(refine_phase))]
 
     def scale(model, oracle, seed):
         return choose_scale(model, oracle, seed=seed) if config.token_scale is None else config.token_scale

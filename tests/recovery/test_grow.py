@@ -1,0 +1,48 @@
+"""Heads that the moment cannot show are found after it: flat, nearly flat, with W parallel or opposite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, Outcome, distance, recover
+
+
+def hidden(kind: str, seed: int) -> AttentionLayer:
+    """Three heads, of which the moment shows two."""
+    layer = AttentionLayer.random(3, 10, seed=seed)
+    theta, w = layer.theta.copy(), layer.w.copy()
+    if kind == "flat":
+        theta[0] = 0
+    elif kind == "nearly flat":
+        theta[0] *= 0.02
+    else:
+        w[1] = w[0] * {"parallel": 0.7, "opposite": -1.0}[kind]
+    return AttentionLayer(theta, w)
+
+
+@pytest.mark.parametrize("kind", ["flat", "nearly flat", "parallel", "opposite"])
+def test_a_head_that_the_moment_does_not_show_is_found(kind: str, seed: int, rng) -> None:
+    truth, x = hidden(kind, seed), rng.standard_normal((4_000, 5, 10))
+    found = recover(x, truth(x))
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-9
+    evidence = {phase.name: phase.evidence for phase in found.phases}
+    assert evidence["moment"]["visible"] < 3
+    assert evidence["refine"]["grown"][-1]["heads"] == 3
+
+
+def test_a_given_number_of_heads_is_kept(seed: int, rng) -> None:
+    truth, x = hidden("parallel", seed), rng.standard_normal((4_000, 5, 10))
+    found = recover(x, truth(x), num_heads=2, raise_on_failure=False)
+    assert not found.certified
+    assert found.layer.num_heads == 2
+
+
+def test_what_is_no_attention_stays_so(rng) -> None:
+    x = rng.standard_normal((2_000, 4, 6))
+    weights = rng.standard_normal((2, 6, 6))
+    y = np.tanh(x @ weights[0]).mean(axis=1, keepdims=True) * (x @ weights[1])
+    found = recover(x, y, raise_on_failure=False)
+    assert not found.certified
+    assert found.outcome is not Outcome.RECOVERED
