@@ -8,6 +8,7 @@ from attnlearn import AttentionLayer, data
 from attnlearn.compression._narrow import limited_regression, narrow, rank_within
 from attnlearn.compression._start import Ground, cheapest_pair, drop_prices, one_fewer
 from attnlearn.solve._certify import Held
+from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
 
 MODEL = data.Gaussian(5, 6)
@@ -73,3 +74,15 @@ def test_limited_regression(seed: int) -> None:
 def test_what_is_narrow_already_is_left_alone(seed: int) -> None:
     layer = AttentionLayer.random(2, 6, rank=2, bias=False, seed=seed)
     assert narrow(layer, ground(layer), 3) is layer
+
+
+def test_single_precision_heads_are_refined_at_a_rank_larger_than_theirs(seed: int) -> None:
+    """Their last singular values are rounding: opened as factors they made every step fail."""
+    layer = AttentionLayer.random(3, 8, rank=2, seed=seed)
+    layer = AttentionLayer(*(array.astype(np.float32) for array in layer.parameters))
+    x = np.random.default_rng(seed).standard_normal((600, 5, 8)).astype(np.float32)
+    start = layer.replace(theta=layer.theta[:2], w=layer.w[:2], query_bias=layer.query_bias[:2])
+    config = RefineConfig(max_steps=4, equations_per_unknown=np.inf)
+    narrow, wide = (refine(start, x, layer(x), rank=rank, config=config) for rank in (2, 4))
+    assert wide.residual <= 1.001 * narrow.residual
+    assert any(step["accepted"] for step in wide.steps)

@@ -111,7 +111,7 @@ def refine(
     require(rank is None or rank >= 1, "rank", "must be at least 1", rank)
     white = whitening(x, keep)
     inside = white.enter(start.parameters)
-    scores = Scores.from_theta(inside.theta, inside.query_bias, rank)
+    scores = Scores.from_theta(inside.theta, inside.query_bias, rank, float(np.finfo(dtype).eps))
     run = _Run(white.tokens(x), y, keep, start.causal, config, on_step)
     with precision(dtype), single_blas():
         scores, fit, residual, stop, used = run.descend(scores)
