@@ -32,7 +32,7 @@ def population() -> list[dict[str, Any]]:
     rows += [base | {"heads": 2, "seed": seed} | plenty for seed in range(20, 24)]
     rows += [base | {"dim": 12, "heads": 4, "seed": seed} | plenty for seed in range(20, 22)]
     rows += [base | {"tokens": "Boolean", "seed": seed} | plenty for seed in range(20, 23)]
-    rows += [base | {"seed": seed, "offered": num} for seed in (21, 22, 23) for num in (141, 283, 566)]
+    rows += [base | {"seed": seed, "offered": num} for seed in (21, 22, 23) for num in (70, 141, 566)]
     rows += [base | {"heads": 2, "seed": seed, "offered": num} for seed in (21, 22) for num in (100, 283)]
     rows += [
         base | {"kind": "bias", "seed": seed, "offered": num}
@@ -41,7 +41,7 @@ def population() -> list[dict[str, Any]]:
     rows += [
         base | {"scale": scale, "seed": 21} | plenty for scale in (0.02, 0.03, 0.1, 0.3, 5.0, 12.0, 40.0)
     ]
-    distances = (0.3, 0.1, 0.01)
+    distances = (0.3, 0.01, 0.001)
     rows += [base | {"kind": kind, "distance": t} | plenty for kind in hard.DEGENERACIES for t in distances]
     rows += [base | {"kind": "low-rank", "rank": 3, "seed": seed} | plenty for seed in (21, 22)]
     pairs = base | {"k": 2, "tokens": "Boolean"} | plenty

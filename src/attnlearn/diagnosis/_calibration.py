@@ -44,6 +44,12 @@ SEEN_AT = 1.25
 """Expected value of the weakest head over the floor from which on the spectral route is expected to succeed. On random
 layers (d = 8, k = 4, m = 2 and 3, 100 to 566 examples, seeds below 20) it failed in all 12 cases at 0.93 and below,
 worked in 5 of 8 between 1.08 and 1.2, where rounding decides, and in all 8 from 1.3 on."""
+HIDDEN = 2
+"""Heads that need not be seen, because growing the answer finds them: two of three with parallel W, one of three that is
+flat or nearly so, in 13 of 13 layers (d = 12); the last three of eight (d = 5) in two of two."""
+HIDDEN_EFFECT = 0.05
+"""Relative output of a head, and relative distance of two, below which a missing one leaves so little that it passes for
+noise: at 0.1 tiny and close heads were found, at 0.01 they ended BELOW_NOISE_FLOOR (d = 8, m = 3)."""
 IMPOSSIBLE = 1e12
 """Examples beyond which the weakest value is the rounding of a zero, and no number suffices."""
 CERTIFIED_LEAST = 200

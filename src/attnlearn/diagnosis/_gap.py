@@ -54,7 +54,12 @@ class Gap:
     @property
     def ratio(self) -> float:
         """The weakest head over the floor; 0 when no head is seen."""
-        return float(self.values[self.heads - 1] / self.floor) if self.heads and self.floor > 0 else 0.0
+        return self.ratio_without(0)
+
+    def ratio_without(self, hidden: int) -> float:
+        """The weakest head over the floor when so many weaker ones need not be seen; one always must be."""
+        last = max(self.heads - hidden, 1) - 1
+        return float(self.values[last] / self.floor) if self.heads and self.floor > 0 else 0.0
 
 
 def layer_gap(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, seed: int) -> Gap:

@@ -19,6 +19,7 @@ from attnlearn.diagnosis._identifiability import identify, score_rank
 from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
 from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
+from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
 from attnlearn.recovery._conclude import unknowns
 from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
@@ -97,15 +98,27 @@ def _failing(checks: list[Check] | tuple[Check, ...], codes: tuple[str, ...]) ->
 def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, gap = facts.layer, facts.gap
     k = facts.x.shape[1]
-    needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim)
+    hidden = calibration.HIDDEN if _grows(facts) else 0
+    needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)
     reason = "" if gap.stopped is None else Outcome[gap.stopped].remedy
     reason = reason or _failing(facts.certificate.checks, ("C2.keys", "C2.apart", "C2.visible", "C3.bound"))
     reason = reason or _failing(checks, ("attention.scores",))
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
     if not reason and needed > limit:
-        reason = f"the weakest head stands {gap.ratio:.2g} floors high at {spoken(gap.fitted)} examples"
+        seen = gap.ratio_without(hidden)
+        reason = (
+            f"the weakest head that must be seen is {seen:.2g} floors high at {spoken(gap.fitted)} examples"
+        )
     size = memory("spectral", needed, k, layer.dim, layer.out_dim) if math.isfinite(needed) else None
     return RouteAdvice("spectral", not reason, needed, size, reason)
+
+
+def _grows(facts: Facts) -> bool:
+    """Whether a head that the moment does not show would leave a misfit large enough to look for it."""
+    layer, certificate = facts.layer, facts.certificate
+    alone, apart = (certificate.check(code).value or 0.0 for code in ("C2.visible", "C2.apart"))
+    small = layer.dim <= GROW_DIRECTIONS and layer.num_heads <= GROW_HEADS
+    return small and min(alone, apart) >= calibration.HIDDEN_EFFECT
 
 
 def _queries(facts: Facts) -> RouteAdvice:

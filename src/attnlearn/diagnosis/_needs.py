@@ -1,7 +1,8 @@
 """What each route should need: examples or queries, and memory.
 
-spectral   the weakest head must stand SEEN_AT floors high, the floor falls like 1/sqrt(examples); refine needs a few
-           equations per unknown; the certify side needs its examples.
+spectral   the weakest head that must be seen stands SEEN_AT floors high, the floor falls like 1/sqrt(examples); up to
+           HIDDEN weaker ones are found by growing; refine needs a few equations per unknown; the certify side needs its
+           examples.
 sculpt     SLABS_PER_UNKNOWN agreeing rows per entry of [Theta; c]; how many rows agree is counted on the true layer.
 queries    the phases' own counts: single tokens, base points, (m + 3) d displacements, d^2/4 (or (r + 2) d/2) references,
            random sequences for the last fit, and those of the certificate. Within 3 % of what
@@ -29,14 +30,15 @@ from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
 from attnlearn.solve._chunks import whitening
 
 
-def spectral_examples(gap: Gap, unknowns: int, scalars: int) -> float:
+def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) -> float:
     """Examples at which the spectral route should succeed; infinite when no head is visible at any number.
 
-    `scalars` is the number of outputs of one sequence.
+    `scalars` is the number of outputs of one sequence, `hidden` of the heads need not be visible.
     """
-    if gap.ratio <= 0:
+    ratio = gap.ratio_without(hidden)
+    if ratio <= 0:
         return float("inf")
-    visible = gap.fitted * (calibration.SEEN_AT / gap.ratio) ** 2
+    visible = gap.fitted * (calibration.SEEN_AT / ratio) ** 2
     equations = EQUATIONS_NEEDED * unknowns / scalars
     needed = float(np.ceil(max(whole(visible), whole(equations), calibration.CERTIFIED_LEAST)))
     return needed if needed < calibration.IMPOSSIBLE else float("inf")

@@ -2,7 +2,7 @@
 
 The moment sees sum_i vec(Theta_i) vec(W_i)^T: heads whose W are parallel or opposite share one singular value, a head
 whose scores are nearly flat lies below the noise floor, and more heads than outputs overlap. The fit of the others
-then leaves a misfit that none of the known causes explains. A further head with random scores, refined together with
+then leaves a misfit of some per cent that none of the known causes explains (a smaller one passes for noise). A further head with random scores, refined together with
 the others, finds what is missing; if it does not bring the error down by much, the answer stays as it was.
 
 Cost: a refine of full rank for every head tried, only after a misfit without a known cause. With three heads in twelve
