@@ -150,13 +150,16 @@ def finished(path: Path) -> set[str]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a + when files differ from it."""
+    """The commit that is checked out, with a + when code differs from it; the lines that are being added do not count."""
     try:
         head = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
         )
         status = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
+            ["git", "status", "--porcelain", "-uno", "--", "src", "benchmarks/*.py", "tests/problems"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return head.stdout.strip() + ("+" if status.stdout.strip() else "")
     except (OSError, subprocess.CalledProcessError):
