@@ -85,10 +85,10 @@ def test_two_tokens_are_not_enough_and_the_text_says_so(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("heads", "route"), [(2, "queries"), (4, None)])
-def test_a_parity_of_two_bits_takes_queries_and_one_of_four_nothing(seed: int, heads, route) -> None:
+@pytest.mark.parametrize("heads", [2, 4])
+def test_no_route_certifies_a_parity(seed: int, heads: int) -> None:
     found = conditions(hard.parity(8, heads, seed=seed), data.Boolean(2, 8).sample(2000, seed=seed))
-    assert found.advice.route == route
+    assert found.advice.route is None
 
 
 def test_heads_that_write_alike_are_searched_for(seed: int) -> None:

@@ -66,5 +66,8 @@ QUERIES_INDEPENDENT = 1e-6
 """Heads whose W have such a cosine, or that outnumber the outputs, are searched for together. `extract` certified two of
 three and of four heads with parallel W (d = 8), three and five that all write alike (d = 8), 5, 6 and 9 heads with 3, 4
 and 6 outputs, a parity of two bits. It did not find a parity of four bits, whose four score matrices span two dimensions."""
+QUERIES_STRONG = 30.0
+"""Largest singular value of a Theta above which heads that are searched for together are found but not certified: parities
+of two bits (52) left errors of 8e-13 and 1e-12 where 3e-13 counts as exact, a square wave (122) 1e-11; at 2 all were."""
 MODERATE_SCORES = 0.5, 4.0
 """Standard deviations of scores at which a Jacobian at the tokens given says the same as one at the scale of queries."""

@@ -139,6 +139,8 @@ def beyond_search(layer: AttentionLayer) -> str:
         return ""
     if heads > calibration.QUERIES_SEARCHED:
         return f"the values of more than {calibration.QUERIES_SEARCHED} heads depend on each other"
+    if np.linalg.norm(layer.theta, ord=2, axis=(1, 2)).max() > calibration.QUERIES_STRONG:
+        return "heads write in the same way, with scores so strong that rounding hides their last digits"
     scores = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
     if independence(scores) < calibration.QUERIES_INDEPENDENT:
         return "heads write in the same way and their scores depend on each other"
