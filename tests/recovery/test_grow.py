@@ -32,6 +32,17 @@ def test_a_head_that_the_moment_does_not_show_is_found(kind: str, seed: int, rng
     assert evidence["refine"]["grown"][-1]["heads"] == 3
 
 
+def test_heads_that_attend_by_their_query_bias_alone(seed: int, rng) -> None:
+    """No Theta stands out of the noise, so no rank can be read off: the whole of it is refined, to zero."""
+    layer = AttentionLayer.random(2, 8, seed=seed)
+    truth = layer.replace(theta=np.zeros_like(layer.theta), query_bias=2 * rng.standard_normal((2, 8)))
+    x = rng.standard_normal((2_000, 4, 8))
+    found = recover(x, truth(x), raise_on_failure=False)
+    assert found.layer is not None
+    fresh = rng.standard_normal((200, 4, 8))
+    assert not found.certified or np.abs(found.layer(fresh) - truth(fresh)).max() < 1e-9
+
+
 def test_a_given_number_of_heads_is_kept(seed: int, rng) -> None:
     truth, x = hidden("parallel", seed), rng.standard_normal((4_000, 5, 10))
     found = recover(x, truth(x), num_heads=2, raise_on_failure=False)

@@ -126,7 +126,10 @@ def to_white(
 def infer_rank(
     state: State, a: Float[np.ndarray, "m l"], scores: Float[np.ndarray, "m u r"]
 ) -> tuple[int | None, Float[np.ndarray, "m r"], Float[np.ndarray, "m"]]:
-    """The largest rank of the heads, each head's singular values and the noise edge under them."""
+    """The largest rank of the heads, each head's singular values and the noise edge under them.
+
+    None when factors would not pay, or when no value stands out: heads that attend by their query bias alone.
+    """
     r = scores.shape[2]
     spectrum = np.linalg.svd(scores[:, :-1], compute_uv=False)  # refine keeps c apart from the factors
     whitening = output_whitening(state.residual_covariance)[0]
@@ -145,4 +148,4 @@ def infer_rank(
     noise = calibration.RANK_NOISE * np.median(edge)
     drops = np.flatnonzero((before > calibration.RANK_DROP * after) & (after < noise)) + 1
     rank = int(drops[-1]) if len(drops) else rank
-    return (rank if rank <= r // 2 else None), spectrum, edge
+    return (rank if 1 <= rank <= r // 2 else None), spectrum, edge
