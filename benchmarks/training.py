@@ -109,7 +109,7 @@ def _step(case: dict[str, Any]) -> dict[str, Any]:
     num, tokens, dim, heads = shape = tuple(case["shape"])
     arrays = _problem(*shape)
     flops = 4 * num * tokens * heads * dim**2 + 8 * num * heads * tokens**2 * dim
-    inner = max(1, int(2e9 / flops))
+    inner = max(5, int(2e9 / flops))
     square = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
     repeats = flops / (2 * 1024**3)
     ours = _ours(*arrays, step=0.1, steps=inner)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attnlearn._precision import precision
 from attnlearn.training import AttentionModel, ReadoutModel, _loss, loss_and_gradient
-from attnlearn.training._loss import chunk_size, cut, evaluate
+from attnlearn.training._loss import chunk_shape, cut, evaluate, side_by_side
 from attnlearn.training._model import Weights, equal_scales
 from attnlearn.training._wide import WideModel
 
@@ -63,8 +63,9 @@ def test_matches_autodiff(model, num, tokens, dim, heads, dtype, seed):
 def test_chunks_change_nothing(model, seed, monkeypatch):
     u, w, x, y = problem(model, 23, 4, 5, 3, seed)
     whole = loss_and_gradient(u, w, x, y, model=model)
-    monkeypatch.setattr(_loss, "CHUNK_ELEMENTS", 300)
-    assert chunk_size(23, 4, 5, 3) == 5  # the last chunk is padded
+    monkeypatch.setattr(_loss, "CHUNK_ELEMENTS", 1200)
+    count, size = chunk_shape(23, 4, 5, 3)
+    assert count > 4 and count % side_by_side() == 0 and count * size > 23  # the last chunk is padded
     loss, gradient = loss_and_gradient(u, w, x, y, model=model)
     assert loss == pytest.approx(whole[0], rel=1e-13)
     for part, expected in zip(gradient, whole[1]):

@@ -12,10 +12,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
 
 from threadpoolctl import threadpool_info, threadpool_limits
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 XLA_VARIABLE = "PJRT_NPROC"
 WORKER_VARIABLE = "ATTNLEARN_WORKER"
@@ -67,3 +73,19 @@ def limited_blas(threads: int) -> Iterator[None]:
     """Let BLAS and OpenMP use `threads` threads inside the block, and restore them after it."""
     with threadpool_limits(limits=threads):
         yield
+
+
+def in_order(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
+    """`function` of each item, in order; as many at a time as there are cores, so few are alive at once.
+
+    >>> list(in_order(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+    threads = 1 if inside_worker() else own_threads()
+    if threads == 1:
+        yield from map(function, items)
+        return
+    remaining = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        while group := list(islice(remaining, threads)):
+            yield from pool.map(function, group)

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 
-CHUNK_ELEMENTS = 500_000
-"""Floats in the largest temporary of one chunk (keys times heads, c T H d). Measured on 2 cores, CPU time a
-step at (n,T,d,H) = (500,10,50,64): 60 ms at 0.3e6 and 0.6e6, 67 ms at 1.6e6, 70 ms at 3.2e6; larger chunks
-leave the cache, smaller ones pay per call."""
+CHUNK_ELEMENTS = 600_000
+"""Floats in the temporaries of one chunk (`chunk_shape`). Larger chunks leave the cache, smaller ones pay per call.
+Measured on two cores, float32, fastest ms a step at (n,T,d,H) = (100,10,50,8), (500,10,50,64), (200,32,64,16): 1.58,
+46.7, 32.5 at 0.3e6; 1.13, 41.4, 28.3 at 0.45e6; 1.07, 40.5, 25.1 at 0.6e6; 1.08, 37.8, 31.0 at 0.8e6; 1.11, 37.0,
+30.3 at 1.2e6. What fits into one chunk is not split for the sake of a second thread: at n = 50 and 25 of the first
+shape that took 0.78 and 0.49 ms instead of 0.70 and 0.39."""
+
+MOST_SIDE_BY_SIDE = 8
+"""Chunks in one pass of the loop at most, because each is compiled anew. A choice: more than two threads were not at
+hand."""
+
+CONCURRENT = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": True}
+"""Options of XLA for the loop of steps: a product stays on one thread, and whatever does not wait for another runs beside
+it. The products of a chunk are too small to be shared. Measured on two cores, ms a step at (500,10,50,64) and
+(200,32,64,16): 50.5 and 35.0 with one chunk at a time and XLA's own threads, 45.3 and 33.9 with two chunks side by side,
+39.0 and 25.4 with these options as well; a run confined to one core takes 66.5 and 44.7."""
 
 QUERY_MULTIPLE = 4
 """The query side of the packed scores is filled with zeros to a multiple of this many coordinates: XLA's product of

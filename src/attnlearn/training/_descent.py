@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn.training._calibration import ADAM, SEGMENT_STEPS
+from attnlearn.training._calibration import ADAM, CONCURRENT, SEGMENT_STEPS
 from attnlearn.training._leave_one_out import advance_distances
 from attnlearn.training._loss import Chunks, Evaluation, evaluate_many, evaluate_packed
 from attnlearn.training._model import Array, Model, Packed, Weights
@@ -139,7 +139,7 @@ def _convert(state: State, change: Callable[[Any], Any]) -> State:
     return state._replace(weights=change(state.weights), moments=moments)
 
 
-@partial(jax.jit, static_argnames=("model", "optimizer", "track"))
+@partial(jax.jit, static_argnames=("model", "optimizer", "track"), compiler_options=CONCURRENT)
 def advance(
     model: Model,
     optimizer: str,
@@ -171,7 +171,7 @@ def advance(
     return _convert(packed, model.unpack), trace
 
 
-@partial(jax.jit, static_argnames=("model", "optimizer"))
+@partial(jax.jit, static_argnames=("model", "optimizer"), compiler_options=CONCURRENT)
 def advance_many(
     model: Model,
     optimizer: str,

@@ -4,8 +4,9 @@
 
 The gradient is the model's backward pass with the coefficients s_h weight_j y_j l'_j. The scales s_h are one number for
 all heads, or one for each (0: a head that is not there). Runs that share the tokens are evaluated together, as more
-heads. Memory: one chunk's temporaries and one gradient, whatever n is. A last chunk that is not full is padded with
-examples of weight 0.
+heads. As many chunks as there are threads (`side_by_side`) are written into one pass of the loop: nothing joins them
+but the sum, so XLA works on them at once. Memory: temporaries and gradient of these chunks, whatever n is. Chunks that
+are not full are padded with examples of weight 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn.training._calibration import CHUNK_ELEMENTS
+from attnlearn.engine._threads import own_threads
+from attnlearn.training._calibration import CHUNK_ELEMENTS, MOST_SIDE_BY_SIDE
 from attnlearn.training._model import Array, Model, Packed, Weights
 
 
@@ -37,14 +39,30 @@ class Evaluation(NamedTuple):
     margins: Any
 
 
-def chunk_size(num: int, tokens: int, dim: int, num_heads: int) -> int:
-    """Examples in a chunk: the largest temporary stays below CHUNK_ELEMENTS, chunks are about equal.
+def side_by_side() -> int:
+    """How many chunks XLA works on at once: the threads it has, as far as more of them pay.
 
-    >>> chunk_size(500, 10, 50, 64), chunk_size(100, 10, 50, 8)
-    (15, 100)
+    >>> side_by_side() >= 1
+    True
     """
-    most = max(1, min(num, CHUNK_ELEMENTS // (tokens * num_heads * dim)))
-    return -(-num // -(-num // most))
+    return min(own_threads(), MOST_SIDE_BY_SIDE)
+
+
+def chunk_shape(num: int, tokens: int, dim: int, num_heads: int) -> tuple[int, int]:
+    """How many chunks, and how many examples in each: the temporaries of one stay below CHUNK_ELEMENTS floats.
+
+    For every key and head these are d coordinates of its turned query side and four numbers for each query: score,
+    exponential, G and J.
+
+    >>> count, size = chunk_shape(500, 10, 50, 64)
+    >>> count % side_by_side(), count * size >= 500, size
+    (0, True, 10)
+    """
+    each = tokens * num_heads * (dim + 4 * tokens)
+    count = -(-num // max(1, CHUNK_ELEMENTS // each))
+    if count > 1:
+        count += -count % side_by_side()
+    return count, -(-num // count)
 
 
 def cut(
@@ -55,14 +73,13 @@ def cut(
 ) -> Chunks:
     """The examples as chunks, padded to a whole number of them."""
     num, tokens, dim = x.shape
-    size = chunk_size(num, tokens, dim, num_heads)
+    count, size = shape = chunk_shape(num, tokens, dim, num_heads)
     weight = np.full(num, 1 / num, x.dtype) if weight is None else weight
-    missing = -num % size
+    missing = count * size - num
     if missing:
         x = np.concatenate([x, np.zeros((missing, tokens, dim), x.dtype)])
         y = np.concatenate([y, np.ones(missing, y.dtype)])
         weight = np.concatenate([weight, np.zeros(missing, weight.dtype)])
-    shape = (len(x) // size, size)
     return Chunks(x.reshape(*shape, tokens, dim), y.reshape(shape), weight.reshape(shape))
 
 
@@ -84,18 +101,23 @@ def evaluate_many(model: Model, packed: Packed, scales: Array, chunks: Chunks, r
     To the products, `runs` times H heads are only more heads, so one large product serves all runs.
     """
 
-    def one(total, chunk):
+    def one(chunk):
         parts, saved = model.forward(packed, chunk.x)
         margins = chunk.y[:, None] * (parts * scales).reshape(len(parts), -1, runs).sum(axis=1)
         loss = jnp.sum(chunk.weight[:, None] * jax.nn.softplus(-margins), axis=0)
         slopes = -(chunk.weight * chunk.y)[:, None] * jax.nn.sigmoid(-margins)
         coefficients = jnp.concatenate([slopes] * (scales.shape[0] // runs), axis=1) * scales
-        gradient = model.backward(saved, chunk.x, coefficients)
-        return jax.tree.map(jnp.add, total, (loss, gradient)), margins
+        return (loss, model.backward(saved, chunk.x, coefficients)), margins
 
+    def several(total, group):
+        terms, margins = zip(*(one(Chunks(*chunk)) for chunk in zip(*group, strict=True)), strict=True)
+        return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), total, *terms), jnp.stack(margins)
+
+    together = side_by_side() if len(chunks.y) % side_by_side() == 0 else 1
+    groups = jax.tree.map(lambda part: part.reshape(-1, together, *part.shape[1:]), chunks)
     zeros = (jnp.zeros((runs,), scales.dtype), jax.tree.map(jnp.zeros_like, packed))
-    (loss, gradient), margins = jax.lax.scan(one, zeros, chunks)
-    return Evaluation(loss, gradient, margins)
+    (loss, gradient), margins = jax.lax.scan(several, zeros, groups)
+    return Evaluation(loss, gradient, margins.reshape(*chunks.y.shape, runs))
 
 
 def values(model: Model, weights: Weights, scales: Array, x: Float[Array, "b c k d"]) -> Float[Array, "b c"]:

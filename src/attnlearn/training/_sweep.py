@@ -3,8 +3,8 @@
 Runs with fewer heads than the largest are padded with heads of scale 0, which stay where they start. The heads of a
 block of runs stand side by side over one shared copy of the tokens, as the last axis of every array (`_wide.py`): to
 the products they are only more heads, which is faster than mapping the step over the runs. Blocks are mapped by the
-engine in order, so the result does not depend on the number of workers. Cost: a padded run costs as much as the largest. What can fail: too large a step gives
-NaN losses for that run only.
+engine in order, or by as many threads as there are cores, so the result does not depend on the number of workers. Cost:
+a padded run costs as much as the largest. What can fail: too large a step gives NaN losses for that run only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.data._base import require_count
 from attnlearn.engine import Engine, blocks
+from attnlearn.engine._threads import in_order
 from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_HEADS
 from attnlearn.training._compare import tangent, to_device
 from attnlearn.training._descent import Curves, advance_many, start
@@ -88,7 +89,8 @@ def fit_many(
     chosen = _step(problems, seeds[0])
     runs = [(seed, index) for seed in seeds for index in range(len(counts))]
     pieces = [runs[piece] for piece in blocks(len(runs), _block_size(len(runs), max(counts)))]
-    found = Engine.parse(engine).map(partial(_run_block, problems, chosen), pieces)
+    engine, run = Engine.parse(engine), partial(_run_block, problems, chosen)
+    found = list(in_order(run, pieces)) if engine.in_process else engine.map(run, pieces)
     traces = np.concatenate([trace for trace, _ in found], axis=1)
     curves = Curves(*traces)
     return Sweep(

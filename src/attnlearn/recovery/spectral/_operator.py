@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn.engine import Engine, blocks
+from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._rows import Rows, RowSource
 from attnlearn.recovery.spectral._state import Problem, State
-from attnlearn.recovery.spectral._threads import in_order
 
 Known = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 from attnlearn._canonical import Support
 from attnlearn.data import Chunk, Examples
 from attnlearn.engine import Engine, Stop, Tools
+from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL, over_blocks
 from attnlearn.recovery.spectral._rows import linear_features, visible_keys, white_tokens
 from attnlearn.recovery.spectral._state import Problem, State
-from attnlearn.recovery.spectral._threads import in_order
 
 _CHUNK = 2048
 

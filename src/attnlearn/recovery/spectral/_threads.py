@@ -8,32 +8,13 @@ depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import wraps
-from itertools import islice
 from typing import TypeVar
 
-from attnlearn.engine._threads import inside_worker, limited_blas, own_threads
+from attnlearn.engine._threads import limited_blas
 
-Item = TypeVar("Item")
 Value = TypeVar("Value")
-
-
-def in_order(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
-    """`function` of each item, in order; as many at a time as there are cores, so few are alive at once.
-
-    >>> list(in_order(abs, [-1, 2, -3]))
-    [1, 2, 3]
-    """
-    threads = 1 if inside_worker() else own_threads()
-    if threads == 1:
-        yield from map(function, items)
-        return
-    remaining = iter(items)
-    with ThreadPoolExecutor(threads) as pool:
-        while group := list(islice(remaining, threads)):
-            yield from pool.map(function, group)
 
 
 def one_blas_thread(phase: Callable[..., Value]) -> Callable[..., Value]:
