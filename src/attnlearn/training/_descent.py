@@ -82,21 +82,27 @@ def dot(a: Any, b: Any) -> Array:
     return jnp.sum(a[0] * b[0]) + jnp.sum(a[1] * b[1])
 
 
+def away(packed: Packed, star: Packed, gradient: Packed) -> Array:
+    """<gradient, packed - star>."""
+    return dot(gradient, jax.tree.map(jnp.subtract, packed, star))
+
+
 def head_norm(weights: Weights) -> Array:
     """max_h ‖U_h‖_F."""
     return jnp.sqrt(jnp.max(jnp.sum(weights.u**2, axis=(1, 2))))
 
 
-def evidence(model: Model, evaluation: Evaluation, packed: Packed, star: Packed, chunks: Chunks) -> Trace:
-    """The entry of the trace at the weights `packed`, against the comparator `star`."""
+def evidence(
+    model: Model, evaluation: Evaluation, packed: Packed, gradient_sq: Array, inner: Array, chunks: Chunks
+) -> Trace:
+    """The entry of the trace at the weights `packed`; `inner` is <grad L, theta - theta*>."""
     present = chunks.weight > 0
     count = jnp.maximum(present.sum(), 1)
     slopes = jax.nn.sigmoid(-evaluation.margins)
-    away = jax.tree.map(jnp.subtract, packed, star)
     return Trace(
         loss=evaluation.loss,
-        gradient_sq=dot(evaluation.gradient, evaluation.gradient),
-        inner=dot(evaluation.gradient, away),
+        gradient_sq=gradient_sq,
+        inner=inner,
         norm=head_norm(model.unpack(packed)),
         margin=jnp.min(jnp.where(present, evaluation.margins, jnp.inf)),
         accuracy=jnp.sum(jnp.where(present, evaluation.margins > 0, False)) / count,
@@ -157,13 +163,19 @@ def advance(
     def body(index, carry):
         state, trace = carry
         result = evaluate_packed(model, state.weights, scales, chunks)
-        entry = evidence(model, result, state.weights, star, chunks)
+        gradient_sq = dot(result.gradient, result.gradient)
+        stride = _stride(optimizer, rates.step, result.loss, gradient_sq)
+        moved = _update(state, optimizer, result.gradient, stride)
+        if optimizer == "adam":
+            inner = away(state.weights, star, result.gradient)
+        else:  # theta = next + stride grad L; where nothing reads theta itself, XLA need not copy it at every step
+            inner = away(moved.weights, star, result.gradient) + stride * gradient_sq
+        entry = evidence(model, result, state.weights, gradient_sq, inner, chunks)
         if track:
             distances = advance_distances(model, state.distances, result.margins, entry, chunks, rates)
-            state = state._replace(distances=distances)
+            moved = moved._replace(distances=distances)
         trace = jax.tree.map(lambda all, one: all.at[index].set(one.astype(all.dtype)), trace, entry)
-        stride = _stride(optimizer, rates.step, entry.loss, entry.gradient_sq)
-        return _update(state, optimizer, result.gradient, stride), trace
+        return moved, trace
 
     empty = jnp.full((SEGMENT_STEPS,), jnp.nan, scales.dtype)
     trace = Trace(*(empty for _ in Trace._fields))
@@ -229,5 +241,7 @@ def finish(
     """Evidence, margins and gradient at the last iterate."""
     packed = model.pack(weights)
     result = evaluate_packed(model, packed, scales, chunks)
-    entry = evidence(model, result, packed, model.pack(comparator), chunks)
+    gradient_sq = dot(result.gradient, result.gradient)
+    inner = away(packed, model.pack(comparator), result.gradient)
+    entry = evidence(model, result, packed, gradient_sq, inner, chunks)
     return entry, result.margins, model.unpack(result.gradient)
