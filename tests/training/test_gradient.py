@@ -65,7 +65,9 @@ def test_chunks_change_nothing(model, seed, monkeypatch):
     whole = loss_and_gradient(u, w, x, y, model=model)
     monkeypatch.setattr(_loss, "CHUNK_ELEMENTS", 1200)
     count, size = chunk_shape(23, 4, 5, 3)
-    assert count > 4 and count % side_by_side() == 0 and count * size > 23  # the last chunk is padded
+    assert count > 4
+    assert count % side_by_side() == 0
+    assert count * size > 23  # the last chunk is padded
     loss, gradient = loss_and_gradient(u, w, x, y, model=model)
     assert loss == pytest.approx(whole[0], rel=1e-13)
     for part, expected in zip(gradient, whole[1]):
