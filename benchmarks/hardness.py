@@ -1,7 +1,10 @@
-"""No certificate on a hard layer that was not learned: every learner on every hard family.
+"""The wall against the number of heads, and no certificate on a hard layer that was not learned.
 
-A certificate is *false* when an established claim is broken: by fresh examples (C1), or by the true layer (C2, C3).
-With two tokens parameters are never determined, so C2 and C3 must not be established at all.
+`wall` cases are those of `attnlearn reproduce hardness`: every learner on random layers and on parities of two ±1 tokens.
+*Learned* is a relative function error of at most 0.1 on fresh examples. `family` cases put the three learners that can
+certify on every hard family, with two tokens and with four, 8,000 examples each. A certificate is *false* when the layer
+was not learned, or when an established claim is broken: by fresh examples (C1), or by the true layer (C2, C3). With two
+tokens parameters are never determined, so C2 and C3 must not be established at all.
 """
 
 from __future__ import annotations
@@ -10,24 +13,29 @@ from typing import Any
 
 from attnlearn import AttentionLayer, data, distance, extract, hard, recover
 from attnlearn.recovery.sculpt import SculptConfig
-from attnlearn.reproduce._hardness import function_error
+from attnlearn.reproduce._hardness import DIM, SEEDS, learn_case, wall_cases
+from attnlearn.reproduce._learners import function_error
 
-LEARNERS = ("spectral", "sculpt", "queries")
-SEEDS = {"quick": 1, "bench": 3, "full": 10}
+CERTIFIERS = ("spectral", "sculpt", "queries")
+FAMILY_SEEDS = {"quick": 1, "bench": 1, "full": 2}
+EXACT = 1e-6
+"""Largest function error on fresh examples beside a certificate; certified answers are exact to rounding."""
 
 
 def cases(tier: str) -> list[dict[str, Any]]:
+    heads, seeds = {"quick": ((2,), 1), "bench": ((2, 4), 1), "full": ((2, 4, 6), SEEDS)}[tier]
+    wall = wall_cases(heads, ("generic", "parity"), DIM, seeds=range(seeds))
     families = [{"family": "parity", "dim": d, "heads": m} for d, m in ((8, 2), (8, 4), (12, 6))]
     families += [{"family": "rounding", "dim": 8, "heads": m} for m in (2, 4)]
     families += [{"family": "dial", "dim": 8, "heads": 4, "hardness": turn} for turn in (0.5, 0.8, 0.95)]
     families += [{"family": kind, "dim": 8, "heads": 3, "distance": 0.01} for kind in hard.DEGENERACIES]
     families = families[::4] if tier == "quick" else families
-    return [
-        family | {"learner": learner, "k": k, "seed": seed}
-        for seed in range(SEEDS[tier])
+    return [case | {"what": "wall"} for case in wall] + [
+        family | {"what": "family", "learner": learner, "k": k, "seed": seed}
+        for seed in range(FAMILY_SEEDS[tier])
         for family in families
         for k in ((2, 4) if "distance" not in family else (4,))
-        for learner in LEARNERS
+        for learner in CERTIFIERS
     ]
 
 
@@ -41,6 +49,13 @@ def make(case: dict[str, Any]) -> AttentionLayer:
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
+    if case["what"] == "wall":
+        found = learn_case(case)
+        return found | {"false_certificate": found["certified"] and found["error"] > EXACT}
+    return _family(case)
+
+
+def _family(case: dict[str, Any]) -> dict[str, Any]:
     layer, seed = make(case), case["seed"]
     source = data.Boolean(case["k"], case["dim"])
     x = source.sample(8_000, seed=seed + 1)
@@ -62,7 +77,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         "certified": found.certified,
         "error": error,
         "distance": apart,
-        "false_certificate": found.certified and (error > 1e-6 or apart is None or apart > _claimed(found)),
+        "false_certificate": found.certified and (error > EXACT or apart is None or apart > _claimed(found)),
     }
 
 
@@ -71,11 +86,7 @@ def _claimed(solution: Any) -> float:
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
-    text = []
-    for learner in LEARNERS:
-        found = [line["result"] for line in lines if line["case"]["learner"] == learner]
-        certified, false = (
-            sum(entry[name] for entry in found) for name in ("certified", "false_certificate")
-        )
-        text.append(f"{learner}: {len(found)} runs, {certified} certified, {false} false")
-    return "\n".join(text)
+    """The tables of docs/benchmarks.md."""
+    from benchmarks.render._hardness import tables
+
+    return tables(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from benchmarks.render._hardness import tables as hard_tables
 from benchmarks.render._lines import Row, Suite
 from benchmarks.render._markdown import NOT_RUN, cases, common, figure, share, table, worst
 from benchmarks.render._sculpt import tables
@@ -272,6 +273,11 @@ def scale(suite: Suite) -> str:
         "error",
     ]
     return table(columns, rows)
+
+
+def hardness(suite: Suite) -> str:
+    """The wall, and certificates on hard layers."""
+    return hard_tables(suite.lines)
 
 
 def install(suite: Suite) -> str:

@@ -27,7 +27,14 @@ PARTS = {
     "starts": {"draws": 3, "margin_bound": 0.1, "starts": {"zero": {"gamma": [0, 0, 0.2, 0, 0]}}},
     "wall": {
         "points": [
-            {"family": "parity", "learner": "spectral", "heads": 2, "rate": 0.5, "interval": [0.1, 0.9]}
+            {
+                "family": "parity",
+                "learner": "spectral",
+                "heads": 2,
+                "rate": 0.5,
+                "interval": [0.1, 0.9],
+                "seconds": 2.0,
+            }
         ]
     },
     "statistical": {"points": [{"tolerance": 0.1, "members": 8, "queries": 9, "bound": 4}]},

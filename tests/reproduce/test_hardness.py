@@ -10,14 +10,13 @@ from attnlearn import AttentionLayer, data
 from attnlearn.reproduce import describe, plot_hardness
 from attnlearn.reproduce._cases import run_cases, share
 from attnlearn.reproduce._hardness import (
-    SUCCESS,
     dial_claim,
     elimination_claim,
-    function_error,
-    learn,
     statistical_claim,
+    wall_cases,
     wall_claim,
 )
+from attnlearn.reproduce._learners import LEARNERS, SUCCESS, function_error, learn
 from attnlearn.reproduce._learning import hull_error, learning
 
 
@@ -36,6 +35,29 @@ def test_finished_cases_are_not_run_again(tmp_path) -> None:
     rows = run_cases("squares", cases, run, checkpoint=tmp_path / "c")
     assert ran == [1, 2, 3, 3]
     assert [row["result"]["square"] for row in rows] == [1, 4, 9]
+
+
+def test_progress_says_how_far_and_what_was_kept(tmp_path) -> None:
+    said: list[str] = []
+    cases = [{"n": n, "long": False} for n in (1, 2)]
+    for _ in range(2):
+        run_cases(
+            "roots", cases, lambda case: {"root": case["n"] ** 0.5}, checkpoint=tmp_path, show=said.append
+        )
+    assert said == [
+        "roots 1/2: n 1 -> root 1",
+        "roots 2/2: n 2 -> root 1.41",
+        "roots 1/2 (kept): n 1 -> root 1",
+        "roots 2/2 (kept): n 2 -> root 1.41",
+    ]
+
+
+def test_every_learner_meets_every_family_at_every_size() -> None:
+    found = wall_cases((2, 4, 6), ("generic", "parity"), 12, seeds=range(5))
+    points = {(case["family"], case["learner"], case["heads"]) for case in found}
+    assert len(points) == 2 * len(LEARNERS) * 3
+    assert len(found) == 5 * len(points)
+    assert all(case["dim"] >= case["heads"] + 4 for case in found)  # a parity has sets to choose from
 
 
 def test_interval_of_a_share_is_the_exact_binomial_one() -> None:

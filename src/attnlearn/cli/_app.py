@@ -26,6 +26,7 @@ app = App(
     help="Learn multi-head attention layers from examples or queries, and prove what was learned.",
     version=__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # `main` says that the command was interrupted, and returns its code
 )
 app.command(_inspect.inspect)
 app.command(_convert.convert)

@@ -33,7 +33,7 @@ def reproduce(
     short
         Smaller problems, for a first look.
     long
-        More and larger problems (learning and hardness only): hours.
+        More and larger problems (learning and hardness only): many hours.
     checkpoint
         Folder that keeps finished cases, from which an interrupted run goes on (learning and hardness only).
     """
@@ -46,13 +46,23 @@ def reproduce(
     options = options or Common()
     require(not (short and long), "long", "cannot go with --short", long)
     show = None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True)
+    for name, path in (("plot", plot), ("report", options.report)):
+        found = path is None or path.parent.is_dir()
+        require(found, name, "must be in a folder that exists", path)
+    kinds = (".png", ".pdf", ".svg")
+    require(plot is None or plot.suffix in kinds, "plot", f"must end in {', '.join(kinds)}", plot)
     if claim == "optimization":
         require(not long, "long", "goes with learning and hardness", long)
         require(checkpoint is None, "checkpoint", "goes with learning and hardness", checkpoint)
         figures = figures_of.optimization(seed=options.seed, quick=short, show=show)
     else:
         measure = figures_of.learning if claim == "learning" else figures_of.hardness
-        figures = measure(seed=options.seed, quick=short, long=long, checkpoint=checkpoint, show=show)
+        try:
+            figures = measure(seed=options.seed, quick=short, long=long, checkpoint=checkpoint, show=show)
+        except KeyboardInterrupt:
+            if show is not None and checkpoint is not None:
+                show(f"finished cases are kept: the same command goes on from {checkpoint}")
+            raise
     console = options.console
     for name, part in figures.items():
         console.text(f"{name}: {figures_of.describe(name, part)}")

@@ -11,24 +11,41 @@ SMALLEST = 1e-16
 
 
 def wall(part: dict[str, Any]) -> list[Display]:
-    """Success of every learner against the number of heads, one picture per family of layers."""
+    """Success and cost of every learner against the number of heads, one picture each per family of layers."""
     found: list[Display] = []
-    learners = list(dict.fromkeys(point["learner"] for point in part["points"]))
     for family in dict.fromkeys(point["family"] for point in part["points"]):
-        series = []
-        for learner in learners:
-            rows = [p for p in part["points"] if (p["family"], p["learner"]) == (family, learner)]
-            series.append(Series(str(learner), [row["heads"] for row in rows], [row["rate"] for row in rows]))
         found.append(
             Lines(
                 f"Layers of the family {family}",
                 "Share of runs in which the learner found the layer.",
-                series=tuple(one for one in series if one.x),
+                series=_by_learner(part, family, "rate"),
                 x_label="number of heads",
                 y_label="share of runs",
             )
         )
+        found.append(
+            Lines(
+                f"What the family {family} cost",
+                "Median seconds of a run, whether it found the layer or not.",
+                series=_by_learner(part, family, "seconds"),
+                x_label="number of heads",
+                y_label="seconds",
+                log_y=True,
+            )
+        )
     return found
+
+
+def _by_learner(part: dict[str, Any], family: str, figure: str) -> tuple[Series, ...]:
+    """One figure against the number of heads, a line for every learner."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for point in part["points"]:
+        if point["family"] == family:
+            rows.setdefault(str(point["learner"]), []).append(point)
+    return tuple(
+        Series(learner, [point["heads"] for point in points], [point[figure] for point in points])
+        for learner, points in rows.items()
+    )
 
 
 def statistical(part: dict[str, Any]) -> list[Display]:

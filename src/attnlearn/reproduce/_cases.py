@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from attnlearn._certificate import jsonable
+from attnlearn._result import Outcome, Solution
 from attnlearn._version import __version__
 from attnlearn.engine import Checkpoint
 
@@ -33,20 +34,47 @@ def run_cases(
     try:
         stored = None if saved is None else saved.load()
         done: dict[str, Any] = {} if stored is None else dict(stored[1])
-        rows = []
-        for case in cases:
+        rows, planned = [], list(cases)
+        for number, case in enumerate(planned, 1):
             key = json.dumps(case, sort_keys=True)
-            if key not in done:
+            kept = key in done
+            if not kept:
                 done[key] = jsonable(run(case))
                 if saved is not None:
                     saved.save(name, done)
             if show is not None:
-                show(f"{key} -> {json.dumps(done[key])[:200]}")
+                how = " (kept)" if kept else ""
+                show(f"{name} {number}/{len(planned)}{how}: {in_words(case)} -> {in_words(done[key])}")
             rows.append({"case": case, "result": done[key]})
         return rows
     finally:
         if saved is not None:
             saved.close()
+
+
+def in_words(figures: dict[str, Any]) -> str:
+    """The plain values of a case or of a result, one after the other; lists and what is false are left out.
+
+    >>> in_words({"family": "parity", "heads": 4, "long": False, "error": 0.71234, "widths": [1, 2]})
+    'family parity, heads 4, error 0.712'
+    """
+    plain = {
+        name: f"{value:.3g}" if isinstance(value, float) else str(value)
+        for name, value in figures.items()
+        if isinstance(value, int | float | str) and value is not False
+    }
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plain.items())
+
+
+def unless_interrupted(solution: Solution) -> Solution:
+    """The solution; an interrupted one ends the whole run instead of counting as a learner's failure.
+
+    >>> unless_interrupted(Solution(None, Outcome.NOT_ATTENTION)).outcome.name
+    'NOT_ATTENTION'
+    """
+    if solution.outcome is Outcome.INTERRUPTED:
+        raise KeyboardInterrupt
+    return solution
 
 
 def share(successes: int, runs: int, confidence: float = 0.95) -> dict[str, Any]:

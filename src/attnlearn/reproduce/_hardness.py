@@ -1,40 +1,31 @@
 """The wall: what each learner does on generic layers and on hard ones, as the number of heads grows.
 
 - `wall_claim`: success rate and cost of spectral, sculpt, queries and Adam against m, on random layers and on parities
-  and square waves of the same sizes and tokens (two ±1 tokens), at least five seeds a point with intervals.
+  (`long`: also square waves) of the same sizes and tokens (two ±1 tokens), five seeds a point with intervals.
 - `statistical_claim`: queries of the statistical-query simulator against the bound, in the number of members and in the
   tolerance, with fitted exponents (theory: 1 and 2).
 - `elimination_claim`: what is not statistical: GF(2) without and with flipped labels, and chosen single-bit queries.
 - `dial_claim`: the way from a generic layer to a parity.
 
-Two tokens never determine parameters (theory, section 1), so success is a relative function error below SUCCESS on fresh
-examples; certificates are counted beside it, and a certificate on a layer that was not learned would be false.
+What each learner may spend, and when a layer counts as learned, is said in `_learners`. Certificates are counted beside
+it: one on a layer that was not learned would be false.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from attnlearn import AttentionLayer, data, hard
-from attnlearn._precision import precision
-from attnlearn.extraction import extract
-from attnlearn.recovery import recover
-from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.reproduce._cases import run_cases, share
-from attnlearn.reproduce._student import train_once
+from attnlearn.reproduce._learners import LEARNERS, SUCCESS, learn
 
-SUCCESS = 0.1
-"""Relative function error that counts as learned: knowing everything but the parity leaves 0.7."""
 DIM, LONG_DIM, SCULPT_DIM = 12, 16, 8
 """Sculpting needs 16 agreeing rows per entry of Theta: it gets a smaller dimension, and more examples."""
-EXAMPLES, FRESH, SCULPT_EXAMPLES = 20_000, 2_000, 300_000
 SEEDS = 5
-LEARNERS = ("spectral", "sculpt", "queries", "Adam")
 FAMILIES: dict[str, Callable[[int, int, int], AttentionLayer]] = {
     "generic": lambda dim, heads, seed: AttentionLayer.random(heads, dim, scale=4.0, seed=seed),
     "parity": lambda dim, heads, seed: hard.parity(dim, heads, seed=seed),
@@ -66,25 +57,11 @@ def wall_claim(
     *, seed: int = 0, quick: bool = False, long: bool = False, checkpoint: Any = None, show: Any = None
 ) -> dict[str, Any]:
     """Success and cost of every learner by family and number of heads."""
-    heads = (2, 4, 6, 8) if long else (2, 4)
+    heads = (2, 4) if quick else (2, 4, 6, 8) if long else (2, 4, 6)
     families = ("generic", "parity", "rounding") if long else ("generic", "parity")
     dim = 8 if quick else LONG_DIM if long else DIM
-    cases = [
-        {
-            "family": family,
-            "heads": m,
-            "dim": SCULPT_DIM if learner == "sculpt" else dim,
-            "learner": learner,
-            "long": long,
-            "seed": seed + number,
-        }
-        for m in heads
-        for learner in LEARNERS
-        for family in families
-        for number in range(2 if quick else SEEDS)
-        if learner != "sculpt" or m <= (6 if long else 2)
-    ]
-    rows = run_cases("wall", cases, _learn_case, checkpoint=checkpoint, show=show)
+    cases = wall_cases(heads, families, dim, seeds=range(seed, seed + (2 if quick else SEEDS)), long=long)
+    rows = run_cases("wall", cases, learn_case, checkpoint=checkpoint, show=show)
     groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for row in rows:
         key = row["case"]["family"], row["case"]["learner"], row["case"]["heads"]
@@ -97,6 +74,37 @@ def wall_claim(
     false = sum(bool(row["result"]["certified"] and row["result"]["error"] > SUCCESS) for row in rows)
     text = f"{len(rows)} runs, dimension {dim}, {false} certificates on layers that were not learned\n"
     return {"points": points, "false_certificates": false, "dim": dim, "text": text + _table(points, heads)}
+
+
+def wall_cases(
+    heads: tuple[int, ...], families: tuple[str, ...], dim: int, *, seeds: range, long: bool = False
+) -> list[dict[str, Any]]:
+    """Every learner on every family and number of heads, one seed of all of them before the second of any."""
+    return [
+        {
+            "family": family,
+            "heads": m,
+            "dim": sculpted(m) if learner == "sculpt" else dim,
+            "learner": learner,
+            "long": long,
+            "seed": number,
+        }
+        for number in seeds
+        for m in heads
+        for learner in LEARNERS
+        for family in families
+    ]
+
+
+def sculpted(heads: int) -> int:
+    """The dimension at which sculpting is tried: SCULPT_DIM, or as few as leave a parity some sets to choose from."""
+    return max(SCULPT_DIM, heads + 4)
+
+
+def learn_case(case: dict[str, Any]) -> dict[str, Any]:
+    """One run of the wall."""
+    layer = FAMILIES[case["family"]](case["dim"], case["heads"], case["seed"])
+    return learn(layer, case["learner"], tokens=2, seed=case["seed"], long=case["long"])
 
 
 def _point(family: str, learner: str, heads: int, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -126,70 +134,6 @@ def _table(points: list[dict[str, Any]], heads: tuple[int, ...]) -> str:
                 )
         lines.append(f"{family:<9} {learner:<9}" + "".join(f" {cell:>22}" for cell in cells))
     return "\n".join(lines)
-
-
-def _learn_case(case: dict[str, Any]) -> dict[str, Any]:
-    layer = FAMILIES[case["family"]](case["dim"], case["heads"], case["seed"])
-    return learn(layer, case["learner"], tokens=2, seed=case["seed"], long=case["long"])
-
-
-def learn(
-    layer: AttentionLayer, learner: str, *, tokens: int, seed: int, long: bool = False
-) -> dict[str, Any]:
-    """One learner on one layer with ±1 tokens: function error on fresh examples, outcome, cost."""
-    source = data.Boolean(tokens, layer.dim)
-    fresh = source.sample(FRESH, seed=seed + 10_000)
-    began = time.perf_counter()
-    if learner == "Adam":
-        return _adam(layer, source, fresh, seed, long)
-    options: dict[str, Any] = {"seed": seed, "progress": False, "raise_on_failure": False}
-    if learner == "queries":
-        found = extract(layer, layer.dim, **options)
-    elif learner == "sculpt":
-        most = 10 * SCULPT_EXAMPLES if long else SCULPT_EXAMPLES
-        config = SculptConfig(num_examples=most, held_examples=20_000)
-        options |= {"method": "sculpt", "num_heads": layer.num_heads, "config": config}
-        found = recover(source, layer, **options)
-    else:
-        x = source.sample(EXAMPLES, seed=seed + 20_000)
-        found = recover(x, layer(x), **options)
-    examples = found.stats.get("sequences", found.stats.get("examples", 0))
-    error = 1.0 if found.layer is None else function_error(found.layer, layer, fresh)
-    return {
-        "error": error,
-        "outcome": found.outcome.name,
-        "certified": found.certified,
-        "examples": examples,
-        "seconds": time.perf_counter() - began,
-    }
-
-
-def function_error(found: AttentionLayer, truth: AttentionLayer, x: np.ndarray) -> float:
-    """‖found - truth‖ over the spread of the true outputs around their mean; 1 is no better than a constant."""
-    answer = truth(x)
-    spread = np.linalg.norm(answer - answer.mean(axis=(0, 1)))
-    return min(1e3, float(np.linalg.norm(found.astype(truth.dtype)(x) - answer) / max(spread, 1e-300)))
-
-
-def _adam(layer: AttentionLayer, source: Any, fresh: np.ndarray, seed: int, long: bool) -> dict[str, Any]:
-    """The best of two rates; float32, which is what one would use."""
-    x = source.sample(EXAMPLES, seed=seed + 20_000).astype(np.float32)
-    single = layer.astype(np.float32)
-    answer, length = single(fresh.astype(np.float32)), 12_000 if long else 3_000
-    began, runs = time.perf_counter(), []
-    with precision(np.float32):
-        for rate in (3e-3, 1e-2):
-            arrays = x, single(x), fresh.astype(np.float32)
-            runs.append(train_once(single, layer.dim, seed, *arrays, answer, rate, length, SUCCESS, np.inf))
-            if runs[-1]["reached"]:
-                break
-    return {
-        "error": min(1e3, min(run["error"] for run in runs)),
-        "outcome": "trained",
-        "certified": False,
-        "examples": EXAMPLES,
-        "seconds": time.perf_counter() - began,
-    }
 
 
 def statistical_claim(

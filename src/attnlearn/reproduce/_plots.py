@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,9 @@ def plot_panels(
 
 
 def plot_hardness(figures: dict[str, Any], path: Any) -> None:
-    """The wall, the statistical queries, the elimination and the dial."""
-    plot_panels(figures, _HARDNESS, path)
+    """The wall and its cost, the statistical queries, the elimination and the dial."""
+    shown = figures | ({"cost": figures["wall"]} if "wall" in figures else {})
+    plot_panels(shown, {"wall": _HARDNESS["wall"], "cost": _plot_wall_cost} | _HARDNESS, path)
 
 
 def plot_learning(figures: dict[str, Any], path: Any) -> None:
@@ -37,24 +38,34 @@ def plot_learning(figures: dict[str, Any], path: Any) -> None:
 
 
 def _plot_wall(axes: Any, claim: dict[str, Any]) -> None:
-    styles = {"generic": "--", "parity": "-", "rounding": ":"}
+    for place, (points, style) in enumerate(_curves(claim)):
+        rates = np.array([point["rate"] for point in points])
+        spread = np.abs(np.array([point["interval"] for point in points]).T - rates)
+        heads = (
+            np.array([point["heads"] for point in points]) + 0.1 * place
+        )  # or equal points would hide each other
+        axes.errorbar(heads, rates, spread, **style)
+    axes.set(xlabel="heads", ylabel="share learned", ylim=(-0.05, 1.05), title="the wall")
+    axes.legend(fontsize=6)
+
+
+def _plot_wall_cost(axes: Any, claim: dict[str, Any]) -> None:
+    for points, style in _curves(claim):
+        axes.semilogy([point["heads"] for point in points], [point["seconds"] for point in points], **style)
+    axes.set(xlabel="heads", ylabel="median seconds, learned or not", title="cost")
+    axes.legend(fontsize=6)
+
+
+def _curves(claim: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """The points of every learner on every family, and how they are drawn."""
+    lines = {"generic": "--", "parity": "-", "rounding": ":"}
     learners = list(dict.fromkeys(point["learner"] for point in claim["points"]))
     for family in dict.fromkeys(point["family"] for point in claim["points"]):
         for number, learner in enumerate(learners):
-            rows = [p for p in claim["points"] if (p["family"], p["learner"]) == (family, learner)]
-            heads = np.array([row["heads"] for row in rows]) + 0.08 * number
-            rates = np.array([row["rate"] for row in rows])
-            spread = np.abs(np.array([row["interval"] for row in rows]).T - rates)
-            axes.errorbar(
-                heads,
-                rates,
-                spread,
-                fmt="o" + styles[family],
-                color=f"C{number}",
-                label=f"{learner}, {family}",
-            )
-    axes.set(xlabel="heads", ylabel="share learned", ylim=(-0.05, 1.05), title="the wall")
-    axes.legend(fontsize=6)
+            points = [p for p in claim["points"] if (p["family"], p["learner"]) == (family, learner)]
+            style = {"marker": "o", "linestyle": lines[family], "color": f"C{number}"}
+            if points:
+                yield points, style | {"label": f"{learner}, {family}"}
 
 
 def _plot_statistical(axes: Any, claim: dict[str, Any]) -> None:
