@@ -102,6 +102,26 @@ def test_several_heads_without_scores_are_not_told_apart(seed):
     assert "do not depend on the query" in solution.stats["failures"][0]["cause"]
 
 
+@pytest.mark.parametrize(
+    ("biased", "causal", "dtype"),
+    [
+        (False, False, "float64"),
+        pytest.param(True, False, "float64", marks=pytest.mark.slow),
+        pytest.param(False, True, "float64", marks=pytest.mark.slow),
+        pytest.param(True, False, "float32", marks=pytest.mark.slow),
+    ],
+)
+def test_a_layer_without_any_scores_is_one_head(seed, layer, biased, causal, dtype):
+    bias = biased * np.repeat(layer.query_bias[:1], 3, axis=0)
+    flat = layer.replace(theta=0 * layer.theta, query_bias=bias, causal=causal).astype(dtype)
+    solution = run(flat, seed=seed)
+    assert solution.outcome is Outcome.RECOVERED
+    assert solution.layer.num_heads == 1
+    assert not solution.layer.theta.any()
+    assert distance(solution.layer, flat).max <= solution.certificate.claim("C3").value["bound"] < 1e-3
+    assert "variance one" in solution.certificate.claim("C3").text
+
+
 def _of_ranks(dim, ranks, seed):
     heads = [AttentionLayer.random(1, dim, rank=max(1, r), seed=100 * seed + i) for i, r in enumerate(ranks)]
     theta = np.concatenate([head.theta * (rank > 0) for head, rank in zip(heads, ranks)])

@@ -3,7 +3,9 @@
 The closed form carries the noise of a long chain of solves; the shared `refine` fits all answers at once and ends
 at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added until there are
 a few equations per unknown: designed ones do not look everywhere and condition the fit badly. If one low rank does
-not explain the answers the next is tried, and whole Theta_i at last.
+not explain the answers the next is tried, and whole Theta_i at last. Where there are many more outputs than numbers
+that scores can move, the scores are fitted on a few random combinations of the outputs, and W and b on all of them.
+Very large layers are fitted on random sequences alone, which costs more of them and far fewer inner iterations.
 
 Cost: that of refine. What can fail: a start outside its basin, which the residual shows.
 """
@@ -22,6 +24,7 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._settle import forward, settle, unknowns
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve._regress import regress
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,10 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     seen = state.ranks
     if seen is None and not _is_small(start):
         seen = shared_rank(start.theta)
-    for ranks in likely_first(candidate_ranks(seen, _is_small(start)), start, state):
+    candidates = likely_first(candidate_ranks(seen, _is_small(start)), start, state)
+    if score_unknowns(start.num_heads, start.dim, candidates[0]) > calibration.DESIGNED_UNKNOWNS:
+        inquiry = Inquiry(problem, without_designed(state))
+    for ranks in candidates:
         _ask_random(inquiry, problem, ranks, tools.rng(f"random, ranks {ranks}"))
         state = inquiry.kept()
         fitted = _fit(start, state, ranks, tools)
@@ -76,6 +82,12 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
     changes |= {"total": found.w.sum(0), "ranks": best.ranks, "residual": after}
     return inquiry.kept(**changes), evidence
+
+
+def without_designed(state: State) -> State:
+    """The state with no queries to fit but single tokens: random ones take the place of all others."""
+    empty_x, empty_y = ([array[:0] for array in arrays[1:]] for arrays in (state.asked_x, state.asked_y))
+    return replace(state, asked_x=[state.asked_x[0], *empty_x], asked_y=[state.asked_y[0], *empty_y])
 
 
 def candidate_ranks(ranks: list[int] | None, small: bool) -> list[list[int] | None]:
@@ -180,11 +192,12 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
         found, steps = settle(start, state.asked_x, state.asked_y)
         return Fitted(found, None, rms(found, state), {"method": "whole Jacobian", "steps": steps})
     x, y, mask = padded(state)
+    seen = output_mix(start, tools.rng("outputs"))
     with tools.progress.phase("refine"):
         refined = refine(
-            trimmed(start, ranks),
+            mixed_outputs(trimmed(start, ranks), seen),
             x,
-            y,
+            y @ seen,
             mask=mask,
             rank=None if ranks is None else max(1, *ranks),
             config=RefineConfig(
@@ -194,10 +207,34 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
             ),
             on_step=lambda step: tools.progress.update(residual=step["residual"]),
         )
-    how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
+    how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps), "outputs": seen.shape[1]}
     if refined.rank is not None:  # refine may have found less than it was given
         ranks = [min(rank, refined.rank) for rank in ranks or [refined.rank] * start.num_heads]
-    return Fitted(refined.layer, ranks, rms(refined.layer, state), how)
+    found = refined.layer
+    if seen.shape[1] < start.out_dim:
+        w, bias, _ = regress(found.theta, found.query_bias, x, y, mask=mask, causal=found.causal)
+        found = AttentionLayer(found.theta, w, found.query_bias, bias, causal=found.causal)
+    return Fitted(found, ranks, rms(found, state), how)
+
+
+def output_mix(layer: AttentionLayer, rng: np.random.Generator) -> Float[np.ndarray, "o s"]:
+    """Orthonormal combinations of the outputs that show the scores: all, or a few random ones where that is cheaper.
+
+    >>> [output_mix(AttentionLayer.random(2, d), np.random.default_rng(0)).shape for d in (16, 64)]
+    [(16, 16), (64, 16)]
+    """
+    out = layer.out_dim
+    wanted = int(calibration.MIXED_OUTPUTS * telling(layer.num_heads, out, causal=False))
+    if wanted > out / 2:
+        return np.eye(out)
+    return np.linalg.qr(rng.standard_normal((out, wanted)))[0]
+
+
+def mixed_outputs(layer: AttentionLayer, mix: Float[np.ndarray, "o s"]) -> AttentionLayer:
+    """The layer whose outputs are these combinations of the given one's."""
+    return AttentionLayer(
+        layer.theta, layer.w @ mix, layer.query_bias, layer.output_bias @ mix, causal=layer.causal
+    )
 
 
 def _merged(fitted: Fitted, state: State, tools: Tools) -> Fitted:

@@ -81,9 +81,8 @@ def separate_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
     heads, singular = count_heads(inquiry, problem, delta, rng)
     evidence: dict[str, Any] = {"varying_heads": heads, "singular_values": singular[: heads + 4]}
     if heads == 0:
-        return exact_slice(
-            inquiry, delta, np.zeros((d, 0)), np.zeros((0, 2)), np.zeros((0, len(state.bias))), rng
-        )
+        empty = np.zeros((d, 0)), np.zeros((0, 2)), np.zeros((0, len(state.bias)))
+        return _solved(inquiry, delta, *empty, rng, evidence)
     q = min(d, heads + 2)
     basis = np.linalg.qr(rng.standard_normal((d, q)))[0]
     base = (heads + 4) if state.causal else (heads + 5) // 2
@@ -107,6 +106,11 @@ def separate_at(inquiry: Inquiry, problem: Problem, rng: np.random.Generator) ->
     rays = joint_rays(slopes, heads, rng)
     evidence["misfit"] = rays.misfit
     values, start = _lengths(inquiry, rays, basis, ends, g, delta, evidence)
+    return _solved(inquiry, delta, basis, start, values, rng, evidence)
+
+
+def _solved(inquiry, delta, basis, start, values, rng, evidence) -> tuple[Slice, dict[str, Any]]:
+    """The exact slice from a first estimate, if it explains the answers at designed points."""
     found, more = exact_slice(inquiry, delta, basis, start, values, rng)
     evidence |= more
     if not more["solved"]:

@@ -287,7 +287,7 @@ def _parameter_claim(
         ),
     ]
     where = "" if support is None else " (on the span of the tokens)"
-    where += "" if layer.theta.any(axis=(1, 2)).all() else " (a Theta of zero: relative to the largest)"
+    where += _of_zero(layer)
     claim = Claim(
         "C3",
         _parameter_text(worst, float(biases.max())) + where,
@@ -302,6 +302,14 @@ def _parameter_claim(
     return claim, checks, worst
 
 
+def _of_zero(layer: AttentionLayer) -> str:
+    """What the error of a Theta that is zero is relative to."""
+    if layer.theta.any(axis=(1, 2)).all():
+        return ""
+    unit = "the largest" if layer.theta.any() else "one with logits of variance one"
+    return f" (a Theta of zero: relative to {unit})"
+
+
 def _parameter_text(weights: float, biases: float) -> str:
     if not np.isfinite(weights):
         return "nothing bounds the error of some Theta or W"
@@ -311,7 +319,8 @@ def _parameter_text(weights: float, biases: float) -> str:
 
 def bias_conditioning(layer: AttentionLayer, conditioning: Conditioning) -> np.ndarray:
     """Errors of each head's query bias and of the output bias per unit of output error, in the norms of `distance`."""
-    norms = np.maximum(np.linalg.norm(layer.query_bias, axis=1), BIAS_FLOOR * np.linalg.norm(layer.theta))
+    size = np.linalg.norm(layer.theta) or conditioning.unit
+    norms = np.maximum(np.linalg.norm(layer.query_bias, axis=1), BIAS_FLOOR * size)
     output_norm = max(np.linalg.norm(layer.output_bias), BIAS_FLOOR * np.linalg.norm(layer.w))
     return np.append(conditioning.query_bias / norms, conditioning.output_bias / output_norm)
 

@@ -54,7 +54,8 @@ class Conditioning:
     """How outputs bind parameters: a relative error is at most its entry here times rho (see the module).
 
     `theta` and `w` hold one number per head, relative to that head's own norm (a Theta of zero has none: to the
-    largest of the layer); `query_bias` (one per head) and
+    largest of the layer, and if all are zero to `unit`, the norm of a Theta whose logits on these tokens have variance
+    one); `query_bias` (one per head) and
     `output_bias` are absolute, for a bias may be zero. `smallest` = 1 / max(theta, w): every head's Theta and W are
     known to rho / smallest. `eigenvalue` is the Lanczos estimate, `lower` the guaranteed value that all others use;
     `equations` and `unknowns` are counted on the `examples` that were looked at.
@@ -71,6 +72,7 @@ class Conditioning:
     equations: int
     unknowns: int
     examples: int
+    unit: float
 
 
 class Point(NamedTuple):
@@ -113,10 +115,11 @@ def smallest_singular(
         if equations >= unknowns:
             spectrum = _spectrum(point, layer.causal, seed, delta)
     lower = spectrum.lower
+    unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
         theta, query_bias, w, output_bias = (block / np.sqrt(lower) for block in _blocks(point))
         sizes = np.linalg.norm(layer.theta, axis=(1, 2))
-        theta = theta / np.where(sizes > 0, sizes, sizes.max())
+        theta = theta / np.where(sizes > 0, sizes, sizes.max() or unit)
         w = w / np.linalg.norm(layer.w, axis=(1, 2))
     theta, w = (np.where(np.isnan(block), np.inf, block) for block in (theta, w))
     worst = float(max(theta.max(), w.max()))
@@ -132,6 +135,7 @@ def smallest_singular(
         equations=equations,
         unknowns=unknowns,
         examples=point.examples,
+        unit=unit,
     )
 
 
