@@ -91,9 +91,7 @@ def test_result_does_not_depend_on_the_number_of_threads(monkeypatch, rng):
     whole = problem(layer, tokens(rng, "normal", 1500, 5, 8))
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr(
-            "attnlearn.recovery.spectral._threads.own_threads", lambda threads=threads: threads
-        )
+        monkeypatch.setattr("attnlearn.engine._threads.own_threads", lambda threads=threads: threads)
         results.append(run(whole, "unmix")[0].theta)
     assert np.array_equal(*results)
 
