@@ -146,13 +146,26 @@ def extract(suite: Suite) -> str:
             describe_extract(row.case), cases(row), common(row) if row.results else NOT_RUN,
             worst(row.values("error")), figure(row.values("sequences"), "{:,.0f}"),
             figure(row.values("tokens"), "{:,.0f}"), figure(numbers[0], "{:,.0f}"), figure(over, "{:.1f}"), figure(published, "{:.2f}"),
-            figure(row.values("seconds"), "{:.1f}"),
+            figure(row.values("seconds"), "{:.1f}"), _times_of_queries(row),
         ])  # fmt: skip
     columns = [
         "layer", "cases", "outcome", "parameter error: median (worst)", "sequences", "tokens", "scalars read",
-        "scalars over unknowns", "scalars over the published count", "seconds",
+        "scalars over unknowns", "scalars over the published count", "seconds", "tokens over those of queries, same run",
     ]  # fmt: skip
     return table(columns, rows)
+
+
+def _times_of_queries(row: Row) -> str:
+    """How many times the tokens of the queries random examples take for the wanted error."""
+    if "rival" not in row.case or not row.results:
+        return "–"
+    result = row.results[-1]
+    missed = max((entry["times"] for entry in result["not_enough"]), default=None)
+    if not result["reached"]:
+        return f"more than {missed}"
+    return (
+        f"at most {result['times']}" if missed is None else f"more than {missed}, at most {result['times']}"
+    )
 
 
 def training(suite: Suite) -> str:
