@@ -43,6 +43,14 @@ class Outcome(Enum):
         "m (k - 1) > d_out: no row of outputs can prove that all heads agree; use the spectral route, chosen "
         "queries, or shorter sequences"
     )
+    HEADS_UNBALANCED = (
+        "one head's scores or projection are so much smaller than another's that agreement of all heads cannot be "
+        "seen: use the spectral route or chosen queries"
+    )
+    HEADS_COHERENT = (
+        "the scores or the projections of two heads are nearly parallel, so that rows in which all heads agree do not "
+        "tell them apart: use the spectral route or chosen queries"
+    )
     LOW_EFFECTIVE_RANK = "a head's scores or projection have effective rank near one: use chosen queries"
     ATTENTION_TOO_WEAK = (
         "attention hardly differs from a plain average on these tokens: use larger tokens or more examples"

@@ -117,6 +117,8 @@ def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
     verdict = "certified" if solution.certified else "not certified"
     lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
+    if solution.stats.get("condition") is not None:
+        lines.append(f"broken   {solution.stats['condition']}: {_figure(solution.stats.get('left'))}")
     if solution.layer is not None:
         lines.append(f"layer    {solution.layer!r}")
     claims = [

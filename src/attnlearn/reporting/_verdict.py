@@ -23,6 +23,8 @@ REASONS: dict[str, str] = {
     "HEADS_INDISTINGUISHABLE": "two heads are too close to be told apart on these tokens",
     "PROJECTIONS_CANCEL": "the projections of the heads cancel in their sum",
     "TOO_MANY_HEADS": "no row of outputs can prove that all heads agree, because m (k − 1) exceeds d_out",
+    "HEADS_UNBALANCED": "the scores or projections of the heads differ too much in size",
+    "HEADS_COHERENT": "the scores or the projections of two heads are nearly parallel",
     "LOW_EFFECTIVE_RANK": "a head's scores or projection have effective rank near one",
     "ATTENTION_TOO_WEAK": "attention hardly differs from a plain average on these tokens",
     "SATURATED": "attention is nearly one-hot on these tokens",

@@ -24,6 +24,7 @@ from attnlearn.recovery._refining import refine_phase
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._carve import carve
 from attnlearn.recovery.sculpt._config import SculptConfig
+from attnlearn.recovery.sculpt._diagnose import broken_condition, fitting_layer
 from attnlearn.recovery.sculpt._recheck import recheck
 from attnlearn.recovery.sculpt._search import search
 from attnlearn.recovery.sculpt._span import span
@@ -46,7 +47,7 @@ def sculpt_phases(config: SculptConfig) -> list[tuple[str, PhaseFunction]]:
         ("search", unless_reached(judged_search)),
     ]
     if config.refine:
-        phases.append(("refine", unless_reached(refine_phase)))
+        phases.append(("refine", unless_reached(explained_refine)))
     phases.append(("recheck", recheck))
     return [(name, on_one_thread(phase)) for name, phase in phases]
 
@@ -78,6 +79,21 @@ def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, 
         reached = info["select_worst"] <= calibration.TARGET_MARGIN * problem.target
         state = dataclasses.replace(state, reached=bool(reached))
     return state, info
+
+
+def explained_refine(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+    """Refine; when the answer does not fit and another layer does, say which condition that one breaks."""
+    state, info = refine_phase(problem, state, tools)
+    if info["stop"] in ("floor", "target"):
+        return state, info
+    layer = fitting_layer(problem, state, tools)
+    if layer is None:
+        return state, info
+    broken = broken_condition(problem, state, layer)
+    if broken is not None:
+        raise Stop(broken.outcome, info | {"examples": state.examples_read} | broken.evidence, state)
+    more = {"examples_needed": int(calibration.READ_GROWTH * state.examples_read)}
+    raise Stop("TOO_FEW_EXAMPLES", info | {"examples": state.examples_read} | more, state)
 
 
 def attempt_target(problem: Problem, state: State, tools: Tools) -> State | None:

@@ -9,7 +9,7 @@ narrowest body counts.
 Evidence of every round: slabs, half-spaces, slabs dropped, widths, gaps of the singular values, the hull's error
 indicator, the estimated error of the sum, examples read. Cost: one pass over the examples in all, and a few dozen
 linear programs. Stops with TOO_FEW_EXAMPLES when the first body cannot be built, SATURATED when the reason is that
-one token takes all in nearly every row, TOO_MANY_HEADS when it is m (k - 1) > d_out (`_diagnose`).
+one token takes all in nearly every row, or the condition that the layer breaks (`_diagnose`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from attnlearn.recovery.sculpt._body import Body
 from attnlearn.recovery.sculpt._certify_rows import (
     Reader,
     Slabs,
+    explained_alone,
     half_spaces_of,
     pair_rows,
     read_on,
     single_rows,
     slabs_of,
 )
-from attnlearn.recovery.sculpt._diagnose import broken_condition
+from attnlearn.recovery.sculpt._diagnose import reason_of
 from attnlearn.recovery.sculpt._hull import Hull, base_norm, count_heads, fit_hull, half_disagreement
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.recovery.sculpt._sum import doubt, refine_sum
+from attnlearn.recovery.sculpt._sum import doubt, refine_sum, sum_of_singles
 
 Attempt = Callable[[Problem, State, Tools], State | None]
 
@@ -87,12 +88,13 @@ def unknowns(state: State) -> int:
 def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tuple[State, Slabs | None]:
     """Read batches until enough slabs are certified at this tolerance, or nothing is left to read.
 
-    A later round may read no more than a few times what was read before it: a smaller tolerance must pay.
+    A later round may read no more than a few times what was read before it: a smaller tolerance must pay. In the first
+    one, a sum that is still doubtful is taken again from the rows of one token, whenever twice as much was read.
     """
     need = problem.config.slabs_per_unknown * unknowns(state)
     first = state.minimum_norm is None
     most = np.inf if first else calibration.READ_GROWTH * state.examples_read
-    reader, slabs = Reader(problem, state, tools.engine), None
+    reader, slabs, looked = Reader(problem, state, tools.engine), None, 0
     while True:
         if state.pair_tokens is not None:
             slabs = slabs_of(state, pair_rows(state), tolerance, problem.config)
@@ -102,6 +104,9 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
         state = read_on(state, reader, min(1 + before // 10, calibration.STRIDE))
         if state.batches_read == before:
             return state, slabs
+        if first and doubt(state) > calibration.SUM_DOUBT and state.batches_read >= 2 * looked:
+            looked, state = state.batches_read, sum_of_singles(state, single_rows(state))
+            reader = Reader(problem, state, tools.engine)
 
 
 def one_round(problem: Problem, state: State, slabs: Slabs, tools: Tools) -> tuple[State, dict[str, Any]]:
@@ -179,7 +184,7 @@ def _nothing_to_carve(
 ) -> Stop:
     found = 0 if slabs is None else len(slabs.offsets)
     need = calibration.FEWEST_SLABS * unknowns(state)
-    alone = 0 if state.single_query is None else len(state.single_query)
+    alone = 0 if state.single_query is None else explained_alone(state, single_rows(state))
     evidence = {
         "slabs": found,
         "slabs_needed": int(np.ceil(need)),
@@ -191,10 +196,7 @@ def _nothing_to_carve(
     everywhere = state.batches_read * calibration.ROWS_PER_BATCH
     if alone >= calibration.SATURATED_SHARE * min(everywhere, calibration.MOST_ROWS) and found < 0.01 * need:
         return Stop("SATURATED", evidence, state)
-    broken = broken_condition(problem, state, tools)
-    if broken is not None:
-        return Stop("TOO_MANY_HEADS", evidence | broken, state)
-    return Stop("TOO_FEW_EXAMPLES", evidence, state)
+    return reason_of(problem, state, tools, Stop("TOO_FEW_EXAMPLES", evidence, state))
 
 
 def slabs_at_end(problem: Problem, state: State) -> Slabs:

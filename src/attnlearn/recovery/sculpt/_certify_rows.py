@@ -30,6 +30,7 @@ from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, scan
 from attnlearn.recovery.sculpt._source import FitSide, Source
 from attnlearn.recovery.sculpt._state import Problem, State
+from attnlearn.recovery.sculpt._sum import doubt
 from attnlearn.solve._chunks import Whitening
 
 
@@ -90,8 +91,9 @@ def slabs_of(state: State, rows: Rows, tolerance: float, config: SculptConfig) -
     u = calibration.PROVISIONAL * rho / np.maximum(apart, np.finfo(float).tiny)
     width = slab_width(u, pairs.weight)
     inside = (relative <= tolerance) & (least >= config.window * relative) & (width <= calibration.WIDEST)
-    inside &= (pairs.rival > config.rivalry * pairs.residual) & distinct(rows)
+    inside &= pairs.rival > config.rivalry * pairs.residual
     kept = np.flatnonzero(inside)
+    kept = kept[distinct(rows.take(kept))]
     normals = outer(rows.queries()[kept], (one - two)[kept, :-1])
     new = _first_of_each(normals, width[kept])
     kept, normals = kept[new], normals[new]
@@ -156,6 +158,12 @@ def half_spaces_of(state: State, rows: Rows, near: Float[np.ndarray, "p"], most:
     return HalfSpaces(outer(queries, gaps), thresholds)
 
 
+def explained_alone(state: State, rows: Rows) -> int:
+    """How many rows one token explains up to the tolerance for half-spaces."""
+    size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
+    return int(np.sum(_single_ease(rows, state) <= calibration.SINGLE_TOLERANCE * size))
+
+
 def pair_rows(state: State) -> Rows:
     """Rows kept because two tokens explain them."""
     return Rows(state.pair_tokens, state.pair_outputs, state.pair_query, state.pair_keys)
@@ -178,7 +186,10 @@ class Reader:
     """Reads and filters batches while the sum does not change; on an engine with workers several at a time."""
 
     def __init__(self, problem: Problem, state: State, engine: Engine) -> None:
-        self._filter = partial(filter_batch, problem.config, state.whitening, bool(state.causal), state.sum)
+        single = max(calibration.SINGLE_TOLERANCE, doubt(state))
+        self._filter = partial(
+            filter_batch, problem.config, state.whitening, bool(state.causal), state.sum, single
+        )
         self._source, self._engine = problem.source, engine
         self._ready: dict[int, Promising | None] = {}
 
@@ -201,6 +212,7 @@ def filter_batch(
     whitening: Whitening,
     causal: bool,
     total: np.ndarray,
+    single: float,
     source: Source,
     number: int = 0,
 ) -> Promising | None:
@@ -214,7 +226,7 @@ def filter_batch(
     loose = (seen.pair <= calibration.LOOSENESS * config.tolerance) & (least >= calibration.LEAST_WEIGHT)
     loose &= least >= config.window * seen.pair / calibration.LOOSENESS
     ease = seen.pair / np.maximum(least, calibration.LEAST_WEIGHT)
-    alone = seen.single < calibration.SINGLE_TOLERANCE
+    alone = seen.single < single
     return Promising(
         batch.rows(*_smallest(ease, loose)), batch.rows(*_smallest(seen.single, alone)), len(chunk.x)
     )

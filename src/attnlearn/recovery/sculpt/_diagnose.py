@@ -1,49 +1,122 @@
-"""When no body can be carved: is it because there are more heads than rows can prove anything about?
+"""When no body can be carved, or the answer does not fit: which condition of the theorem does the layer break?
 
-At most floor(d_out/(k - 1)) heads can be certified. If no layer with so many heads fits the examples, and one with a
-few more does (by refine from random starts, to rounding), then the condition m (k - 1) <= d_out is what is broken.
-This names the reason of a failure; it is never used to answer.
+The theorem asks for m (k - 1) <= d_out, for heads of comparable size, for Theta_i of large effective rank, for Theta_i
+and W_i that are incoherent, and for a sum of the W_i that is not singular. Examples show none of this by themselves. So
+refine looks for a layer that fits them to rounding, from random starts, with as few heads as possible. The conditions
+are measured on that layer in white coordinates, and the first that is broken is the reason. A fit from random starts
+names the reason of a failure; it is never used to answer.
 
-Cost: a few calls of refine. What can fail: random starts that miss the fit; the reason then stays open.
+Cost: a few calls of refine for every number of heads. What can fail: random starts that miss the fit; the reason then
+stays open.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from attnlearn._forward import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn.engine import Tools
+from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._conclude import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._refine import RefineConfig, refine
 
 
-def broken_condition(problem: Problem, state: State, tools: Tools) -> dict[str, Any] | None:
-    """Both sides of m (k - 1) <= d_out when it is seen to be broken, otherwise None."""
-    tokens, out_dim = problem.examples.tokens, problem.examples.out_dim
-    most = out_dim // (tokens - 1)
-    if problem.num_heads is not None or _fits(problem, state, max(most, 1), tools):
-        return None
-    for heads in range(most + 1, most + 1 + calibration.HEADS_BEYOND):
-        if _fits(problem, state, heads, tools):
-            return {"condition": "m (k - 1) <= d_out", "left": heads * (tokens - 1), "right": out_dim}
+class Condition(NamedTuple):
+    """One condition of the theorem, measured: `left` against `right`, and the outcome that says it is broken."""
+
+    outcome: str
+    text: str
+    left: float
+    right: float
+    holds: bool
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What a report says about it."""
+        return {"condition": self.text, "left": self.left, "right": self.right}
+
+
+def reason_of(problem: Problem, state: State, tools: Tools, otherwise: Stop) -> Stop:
+    """The stop that names the broken condition; `otherwise` when no fit is found, or one that breaks none."""
+    layer = fitting_layer(problem, state, tools)
+    broken = None if layer is None else broken_condition(problem, state, layer)
+    if broken is None:
+        return otherwise
+    return Stop(broken.outcome, otherwise.evidence | broken.evidence, otherwise.state)
+
+
+def fitting_layer(problem: Problem, state: State, tools: Tools) -> AttentionLayer | None:
+    """A layer with as few heads as possible that fits the examples to rounding, if random starts find one."""
+    most = problem.examples.out_dim // max(problem.examples.tokens - 1, 1) + calibration.HEADS_BEYOND
+    counts = range(1, most + 1) if problem.num_heads is None else [problem.num_heads]
+    fit = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
+    rank, out = state.root.shape[1], problem.examples.out_dim
+    for heads in counts:
+        rng = tools.rng(f"diagnose {heads}")
+        for _ in range(calibration.DIAGNOSIS_STARTS):
+            theta = rng.standard_normal((heads, rank, rank)) * calibration.DIAGNOSIS_SCALE / rank
+            zero = Parameters(theta, np.zeros((heads, rank, out)), np.zeros((heads, rank)), np.zeros(out))
+            arrays = [array.astype(fit.x.dtype) for array in state.whitening.leave(zero)]
+            start = AttentionLayer(*arrays, causal=bool(state.causal))
+            found = refine(start, fit.x, fit.y, mask=fit.mask, config=RefineConfig(seed=tools.seed))
+            if found.stop == "floor":
+                return found.layer
     return None
 
 
-def _fits(problem: Problem, state: State, heads: int, tools: Tools) -> bool:
-    """Whether refine reaches rounding with so many heads from one of a few random starts."""
-    fit = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
-    rng = tools.rng(f"diagnose {heads}")
-    rank, out = state.root.shape[1], fit.y.shape[2]
-    for _ in range(calibration.DIAGNOSIS_STARTS):
-        theta = rng.standard_normal((heads, rank, rank)) * calibration.DIAGNOSIS_SCALE / rank
-        zero = Parameters(theta, np.zeros((heads, rank, out)), np.zeros((heads, rank)), np.zeros(out))
-        arrays = [array.astype(fit.x.dtype) for array in state.whitening.leave(zero)]
-        start = AttentionLayer(*arrays, causal=bool(state.causal))
-        if refine(start, fit.x, fit.y, mask=fit.mask, config=RefineConfig(seed=tools.seed)).stop == "floor":
-            return True
-    return False
+def broken_condition(problem: Problem, state: State, layer: AttentionLayer) -> Condition | None:
+    """The first condition that `layer` breaks on these tokens."""
+    inside = state.whitening.enter(layer.parameters)
+    found = measured(inside, problem.examples.tokens)
+    return next((condition for condition in found if not condition.holds), None)
+
+
+def measured(layer: Parameters, tokens: int) -> Iterator[Condition]:
+    """Every condition on a layer in white coordinates.
+
+    Sizes come before directions: the direction of a head that is nothing is rounding.
+
+    >>> layer = AttentionLayer.random(2, 8, seed=0)
+    >>> [condition.holds for condition in measured(layer.parameters, tokens=4)]
+    [True, True, True, True, True, True, True]
+    """
+    heads, _, out = layer.w.shape
+    yield _at_most("TOO_MANY_HEADS", "m (k - 1) <= d_out", heads * (tokens - 1), out)
+    scores = np.concatenate([layer.theta, layer.query_bias[:, None]], axis=1)
+    for name, matrices in (("Theta", scores), ("W", layer.w)):
+        sizes = np.linalg.norm(matrices, axis=(1, 2))
+        ratio = sizes.max() / max(sizes.min(), np.finfo(float).tiny)
+        text = f"largest norm of a {name} over the smallest <= {calibration.BALANCE:g}"
+        yield _at_most("HEADS_UNBALANCED", text, ratio, calibration.BALANCE)
+    spread = np.linalg.svd(layer.w.sum(axis=0), compute_uv=False)[-1]
+    spread /= np.linalg.norm(layer.w, ord=2, axis=(1, 2)).max()
+    text = f"smallest singular value of the sum of W over the largest of a W >= {calibration.SINGULAR_SUM:g}"
+    yield _at_least("PROJECTIONS_CANCEL", text, spread, calibration.SINGULAR_SUM)
+    for name, matrices in (("Theta", scores), ("W", layer.w)):
+        text = f"largest cosine of two {name} <= {calibration.COHERENT:g}"
+        yield _at_most("HEADS_COHERENT", text, largest_cosine(matrices), calibration.COHERENT)
+    top = np.linalg.norm(layer.theta, ord=2, axis=(1, 2))
+    rank = (np.linalg.norm(layer.theta, axis=(1, 2)) / top).min() ** 2
+    text = f"least effective rank of a Theta >= {calibration.RANK_ONE:g}"
+    yield _at_least("LOW_EFFECTIVE_RANK", text, rank, calibration.RANK_ONE)
+
+
+def _at_most(outcome: str, text: str, left: float, right: float) -> Condition:
+    return Condition(outcome, text, float(left), float(right), bool(left <= right))
+
+
+def _at_least(outcome: str, text: str, left: float, right: float) -> Condition:
+    return Condition(outcome, text, float(left), float(right), bool(left >= right))
+
+
+def largest_cosine(matrices: Float[np.ndarray, "m d e"]) -> float:
+    """The largest |cosine| between two of the matrices, which must not be zero; 0 for a single one."""
+    unit = matrices.reshape(len(matrices), -1)
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    return float(np.abs(np.tril(unit @ unit.T, -1)).max())

@@ -6,7 +6,7 @@ explains y up to ‖y - x_b S‖, and the pair b, b' up to
     min over lambda in [0, 1] of ‖y - (lambda x_b + (1 - lambda) x_b') S‖.
 
 `scan` measures both on a batch in float32 (compiled, O(n k^2 d_out) for n sequences of k tokens, no array larger
-than n k^2 (k - 1) / 2 numbers); `explain_pairs` repeats the pairs in float64 for the few rows that are kept.
+than n k^2 numbers); `explain_pairs` repeats the pairs in float64 for the few rows that are kept.
 """
 
 from __future__ import annotations
@@ -125,28 +125,31 @@ def _filled(array: np.ndarray, size: int) -> np.ndarray:
 
 @jax.jit
 def _scan(total: jax.Array, tokens: jax.Array, outputs: jax.Array, visible: jax.Array):
-    k = tokens.shape[1]
-    first, second = np.triu_indices(k, 1)
+    # Sequences run last, and pairs one after the other: every step is one pass over contiguous numbers.
     values = tokens @ total[:-1]
     rest = outputs - total[-1]
-    squares = jnp.sum(rest**2, axis=-1) + 1e-30
-    gram = jnp.einsum("nbo,nco->nbc", values, values)
-    cross = jnp.einsum("nao,nbo->nab", rest, values)
-    norms = jnp.diagonal(gram, axis1=1, axis2=2)
-    alone = squares[:, :, None] - 2 * cross + norms[:, None, :]
-    alone = jnp.where(visible, alone, jnp.inf)
-    # Along the pair: y - v_c - lambda (v_b - v_c), with everything in inner products.
-    apart = (norms[:, first] + norms[:, second] - 2 * gram[:, first, second])[:, None, :] + 1e-12
-    along = cross[:, :, first] - cross[:, :, second] - (gram[:, first, second] - norms[:, second])[:, None, :]
-    weight = jnp.clip(along / apart, 0, 1)
-    both = squares[:, :, None] - 2 * cross[:, :, second] + norms[:, None, second]
-    both = both - 2 * weight * along + weight**2 * apart
-    both = jnp.where(visible[:, :, first] & visible[:, :, second], both, jnp.inf)
-    best = jnp.argmin(both, axis=-1)
-    pair = jnp.min(both, axis=-1)
-    weight = jnp.take_along_axis(weight, best[..., None], axis=2)[..., 0]
-    relative = lambda square: jnp.sqrt(jnp.maximum(square, 0) / squares)  # noqa: E731
-    return relative(jnp.min(alone, axis=-1)), relative(pair), weight
+    gram = jnp.transpose(jnp.einsum("nbo,nco->nbc", values, values), (1, 2, 0))
+    cross = jnp.transpose(jnp.einsum("nbo,nao->nba", values, rest), (1, 2, 0))
+    squares = jnp.sum(rest**2, axis=-1).T + 1e-30
+    seen = jnp.transpose(visible, (2, 1, 0))
+    norms = jnp.diagonal(gram, axis1=0, axis2=1).T
+    alone = jnp.where(seen, squares - 2 * cross + norms[:, None], jnp.inf).min(axis=0)
+    first, second = (jnp.asarray(places) for places in np.triu_indices(len(norms), 1))
+
+    def compare(place, best):
+        b, c = first[place], second[place]
+        # Along the pair: y - v_c - lambda (v_b - v_c), with everything in inner products.
+        apart = norms[b] + norms[c] - 2 * gram[b, c] + 1e-12
+        along = cross[b] - cross[c] - (gram[b, c] - norms[c])
+        weight = jnp.clip(along / apart, 0, 1)
+        both = squares - 2 * cross[c] + norms[c] - 2 * weight * along + weight**2 * apart
+        better = seen[b] & seen[c] & (both < best[0])
+        return jnp.where(better, both, best[0]), jnp.where(better, weight, best[1])
+
+    start = jnp.full_like(squares, jnp.inf), jnp.zeros_like(squares)
+    pair, weight = jax.lax.fori_loop(0, len(first), compare, start)
+    relative = lambda square: jnp.sqrt(jnp.maximum(square, 0) / squares).T  # noqa: E731
+    return relative(alone), relative(pair), weight.T
 
 
 def explain_pairs(total: Float[np.ndarray, "e1 o"], rows: Rows) -> Pairs:

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from attnlearn._precision import precision
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
-from attnlearn.recovery.sculpt._diagnose import broken_condition
+from attnlearn.recovery.sculpt._diagnose import reason_of
 from attnlearn.recovery.sculpt._rows import Batch, Rows, as_batch, with_one
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._chunks import whitening
@@ -52,6 +52,9 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     if linear < calibration.LINEAR_SHARE:
         raise Stop("ATTENTION_TOO_WEAK", evidence)
     fit = anneal(start, batch, calibration.SUM_SHARES)
+    if fit.doubt > calibration.SUM_ASTRAY and not _cancelled(explained, examples.tokens):
+        narrow = anneal(start, batch, calibration.NARROW_SHARES, calibration.NARROW_REPEATS)
+        fit = min(fit, narrow, key=lambda found: found.doubt)
     evidence |= {"scales": fit.scales, "singular_values": np.linalg.svd(fit.total[:-1], compute_uv=False)}
     state = dataclasses.replace(
         state,
@@ -72,17 +75,19 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     return state, evidence
 
 
+def _cancelled(explained_by_mean: float, tokens: int) -> bool:
+    """Whether the mean token explains too little for a sum that does not vanish."""
+    return explained_by_mean < calibration.CANCELLED / tokens
+
+
 def _no_sum(problem: Problem, state: State, tools: Tools, evidence: dict[str, Any]) -> Stop:
     """Why no row is explained by one token."""
-    if evidence["explained_by_mean"] < calibration.CANCELLED / problem.examples.tokens:
+    if _cancelled(evidence["explained_by_mean"], problem.examples.tokens):
         return Stop("PROJECTIONS_CANCEL", evidence, state)
     if evidence["unexplained"] < calibration.WEAK_SHARE:
         return Stop("ATTENTION_TOO_WEAK", evidence, state)
-    broken = broken_condition(problem, state, tools)
-    if broken is not None:
-        return Stop("TOO_MANY_HEADS", evidence | broken, state)
     more = {"examples_needed": int(calibration.SUM_GROWTH * problem.examples.num)}
-    return Stop("TOO_FEW_EXAMPLES", evidence | more, state)
+    return reason_of(problem, state, tools, Stop("TOO_FEW_EXAMPLES", evidence | more, state))
 
 
 def _require_possible(problem: Problem, tokens: int, out_dim: int, evidence: dict[str, Any]) -> None:
@@ -132,7 +137,12 @@ class SumFit(NamedTuple):
     scales: list[float]
 
 
-def anneal(start: Float[np.ndarray, "e1 o"], batch: Batch, shares: tuple[float, ...]) -> SumFit:
+def anneal(
+    start: Float[np.ndarray, "e1 o"],
+    batch: Batch,
+    shares: tuple[float, ...],
+    repeats: int = calibration.SUM_REPEATS,
+) -> SumFit:
     """Reweighted least squares with c at falling quantiles of the relative residual.
 
     >>> from attnlearn import AttentionLayer
@@ -148,7 +158,7 @@ def anneal(start: Float[np.ndarray, "e1 o"], batch: Batch, shares: tuple[float, 
         arrays = [jnp.asarray(a, bool if a.dtype == bool else np.float32) for a in batch]
         relative = np.asarray(_assign(jnp.asarray(total, jnp.float32), *arrays)[1])
         for share in shares:
-            for _ in range(calibration.SUM_REPEATS):
+            for _ in range(repeats):
                 scale = float(np.quantile(relative[np.isfinite(relative)], share))
                 scale = max(scale, calibration.SUM_FINEST)
                 halves, right, relative = _weigh(jnp.asarray(total, jnp.float32), *arrays, np.float32(scale))
@@ -199,6 +209,17 @@ def doubt(state: State) -> float:
     """Estimated relative error of the sum: the halves' disagreement and the bias of the last scale."""
     size = max(float(np.linalg.norm(state.sum)), np.finfo(float).tiny)
     return float(np.linalg.norm(state.sum_spread)) / size + calibration.SUM_BIAS * state.sum_scale
+
+
+def sum_of_singles(state: State, rows: Rows) -> State:
+    """[S; b] again, from the rows that one token explains best, of all that was read; the old one if that is surer."""
+    batch = Batch(rows.tokens, rows.outputs[:, None], rows.keys[:, None])
+    if len(rows.query) < calibration.SUM_ROWS * state.sum.shape[0]:
+        return state
+    fit = anneal(state.sum, batch, calibration.SINGLES_SHARES)
+    if fit.doubt >= doubt(state):
+        return state
+    return dataclasses.replace(state, sum=fit.total, sum_spread=fit.spread, sum_scale=fit.scale)
 
 
 def refine_sum(state: State, rows: Rows) -> tuple[State, dict[str, Any]]:
