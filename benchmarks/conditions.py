@@ -5,7 +5,7 @@ those examples and `extract` on the layer itself. A route *works* when it ends i
 of working runs that the advice had called feasible, specificity the share of failed ones it had not. On some layers the
 smallest number of examples that works is searched on a grid of factor 2, and compared with the number predicted. Sculpting
 needs other layers (strong scores, one head or two) and more examples, and its runs take long: it has a table of its own, in
-which half of the layers break a condition.
+which half of the layers break a condition, and it is told the number of heads.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     options: dict[str, Any] = {"seed": case["seed"], "progress": False, "raise_on_failure": False}
     if case.get("route") == "sculpt":
-        learned = recover(x, layer(x), method="sculpt", **options)
-        used = learned.stats.get("examples")
-        return {"seconds": seconds, "sculpt": _compared(advice.of("sculpt"), learned) | {"used": used}}
+        learned = recover(x, layer(x), method="sculpt", num_heads=layer.num_heads, **options)
+        return {"seconds": seconds, "sculpt": _compared(advice.of("sculpt"), learned)}
     learned, asked = recover(x, layer(x), **options), extract(layer, layer.dim, **options)
     result: dict[str, Any] = {
         "seconds": seconds,

@@ -14,7 +14,7 @@ from attnlearn.diagnosis._advice import Advice, RouteAdvice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
 from attnlearn.diagnosis._judge import beyond_search
 from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples, whole
-from attnlearn.diagnosis._weights import weight_checks
+from attnlearn.diagnosis._weights import joint_rank, weight_checks
 from attnlearn.solve._split import Split
 
 
@@ -37,6 +37,15 @@ def test_weights_are_measured_as_defined() -> None:
     assert found["w.independence"] == pytest.approx(np.sqrt(1 - 0.75 / np.sqrt(3 * 0.3125)))
     assert found["sum.condition"] == pytest.approx(1.5)
     assert found["sum.cancellation"] == pytest.approx(1.0)
+
+
+def test_projections_of_low_rank_do_not_cancel_by_that(seed: int) -> None:
+    """Two heads whose W have rank 2 in eight dimensions: their sum has rank 4 unless they cancel."""
+    layer = AttentionLayer.random(2, 8, rank=2, seed=seed)
+    assert joint_rank(layer.w) == 4
+    assert by_code(weight_checks(layer))["sum.cancellation"] > 0.01
+    opposite = layer.replace(w=np.stack([layer.w[0], 1e-4 * layer.w[1] - layer.w[0]]))
+    assert by_code(weight_checks(opposite))["sum.cancellation"] < 1e-3
 
 
 @pytest.mark.parametrize("kind", ["close-heads", "cancelling-projections", "rank-one", "tiny-head"])
@@ -176,6 +185,35 @@ def test_advice_on_layers_that_anybody_can_judge(name: str, seed: int) -> None:
     )
     assert verdict.feasible == works
     assert works or verdict.needed > offered
+
+
+CARVED = {
+    "one head": ({"num_heads": 1}, 3, 60_000, ""),
+    "one head of rank 3": ({"num_heads": 1, "rank": 3}, 3, 60_000, ""),
+    "scarce": ({"num_heads": 2}, 3, 30_000, "too rare"),
+    "weak": ({"num_heads": 1, "scale": 0.3}, 3, 60_000, "too rare"),
+    "one-hot": ({"num_heads": 1, "scale": 400.0}, 3, 60_000, "one-hot"),
+    "too many": ({"num_heads": 3}, 4, 60_000, "exceeds d_out"),
+    "two keys": ({"num_heads": 2}, 2, 60_000, "with two keys"),
+}
+
+
+SAME_SHAPE = ("one head", "weak", "one-hot")
+"""Every other shape is compiled for ten seconds."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SAME_SHAPE else pytest.mark.slow) for name in CARVED]
+)
+def test_advice_on_sculpting(name: str, seed: int) -> None:
+    """The benchmark `conditions` runs sculpting on layers like these."""
+    options, tokens, offered, reason = CARVED[name]
+    layer = AttentionLayer.random(**{"dim": 8, "scale": 4.0, "seed": seed, **options})
+    verdict = conditions(layer, data.Boolean(tokens, 8).sample(offered, seed=seed), seed=seed).advice.of(
+        "sculpt"
+    )
+    assert verdict.feasible == (not reason)
+    assert reason in verdict.reason
 
 
 @pytest.mark.slow

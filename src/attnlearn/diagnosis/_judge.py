@@ -95,14 +95,19 @@ def _failing(checks: list[Check] | tuple[Check, ...], codes: tuple[str, ...]) ->
     return next((SAID[code] for code in codes if code in failed), "")
 
 
+def _undetermined(facts: Facts, *codes: str) -> str:
+    """Why the tokens given would not determine the layer, in words; else empty. A single head is apart from any other."""
+    codes += ("C2.apart",) if facts.layer.num_heads > 1 else ()
+    return _failing(facts.certificate.checks, (*codes, "C2.visible", "C3.bound"))
+
+
 def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, gap = facts.layer, facts.gap
     k = facts.x.shape[1]
     hidden = calibration.HIDDEN if _grows(facts) else 0
     needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)
     reason = "" if gap.stopped is None else Outcome[gap.stopped].remedy
-    reason = reason or _failing(facts.certificate.checks, ("C2.keys", "C2.apart", "C2.visible", "C3.bound"))
-    reason = reason or _failing(checks, ("attention.scores",))
+    reason = reason or _undetermined(facts, "C2.keys") or _failing(checks, ("attention.scores",))
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
     if not reason and needed > limit:
         seen = gap.ratio_without(hidden)
@@ -149,8 +154,8 @@ def beyond_search(layer: AttentionLayer) -> str:
 
 def _sculpt(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, k = facts.layer, facts.x.shape[1]
-    reason = _failing(facts.certificate.checks, ("C2.keys", "C2.apart", "C2.visible", "C3.bound"))
-    reason = reason or _failing(checks, ("sculpt.capacity", "sum.cancellation", "attention.saturation"))
+    reason = _failing(checks, ("attention.saturation",)) or _undetermined(facts, "C2.keys")
+    reason = reason or _failing(checks, ("sculpt.capacity", "sum.cancellation"))
     if not reason and layer.num_heads > calibration.SCULPT_HEADS:
         reason = f"more than {calibration.SCULPT_HEADS} heads agree too rarely"
     if reason:

@@ -24,7 +24,7 @@ TEXTS = {
     "w.balance": "largest over smallest norm of a W",
     "w.independence": "smallest singular value of the unit W",
     "sum.condition": "condition number of the sum of W on its own rank",
-    "sum.cancellation": "smallest singular value of the sum of W over the largest norm of a W",
+    "sum.cancellation": "smallest singular value of the sum of W, on the rank of all W, over the largest norm of a W",
 }
 NEEDS_LAYER = "needs the layer"
 
@@ -47,12 +47,28 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
         "w.balance": (_ratio(max(w), min(w)), calibration.BALANCE, True),
         "w.independence": (independence(layer.w), calibration.INDEPENDENCE, False),
         "sum.condition": (_condition(spectrum), calibration.CONDITION, True),
-        "sum.cancellation": (_ratio(float(spectrum[-1]), float(largest)), calibration.CANCELLATION, False),
+        "sum.cancellation": (
+            _ratio(float(spectrum[joint_rank(layer.w) - 1]), float(largest)),
+            calibration.CANCELLATION,
+            False,
+        ),
     }
     return [
         Check.compare(code, value, wanted, text=TEXTS[code], at_most=at_most)
         for code, (value, wanted, at_most) in measured.items()
     ]
+
+
+def joint_rank(matrices: Float[np.ndarray, "m d e"]) -> int:
+    """Rank that a sum of the matrices has unless they cancel: that of all of them side by side, or on top of each other.
+
+    >>> joint_rank(np.stack([np.diag([1.0, 1, 0, 0]), np.diag([-1.0, 0, 1, 0])]))
+    3
+    """
+    beside = np.concatenate(list(matrices.astype(float)), axis=1)
+    above = np.concatenate(list(matrices.astype(float)), axis=0)
+    spectra = (np.linalg.svd(stacked, compute_uv=False) for stacked in (beside, above))
+    return max(1, min(int(np.sum(s > calibration.NUMERICAL_RANK * s[0])) for s in spectra))
 
 
 def largest_cosine(matrices: Float[np.ndarray, "m d e"]) -> float:
