@@ -70,8 +70,7 @@ def test_every_claim_has_a_picture(name: str, tmp_path) -> None:
 
 
 def test_no_claim_is_forgotten() -> None:
-    from attnlearn.reproduce import _plots
-    from attnlearn.reproduce._optimization import CLAIMS
+    from attnlearn.reproduce import _hardness, _optimization
 
-    assert {*CLAIMS, *_plots._HARDNESS, "learning"} <= set(_DISPLAYS) == set(PARTS)
+    assert {*_optimization.CLAIMS, *_hardness.CLAIMS, "learning"} <= set(_DISPLAYS) == set(PARTS)
     assert reproduce.optimization.__doc__

@@ -123,7 +123,7 @@ def _point(family: str, learner: str, heads: int, found: list[dict[str, Any]]) -
 
 def _table(points: list[dict[str, Any]], heads: tuple[int, ...]) -> str:
     """Successes of each learner by family and heads, as text."""
-    lines = [f"{'family':<9} {'learner':<9}" + "".join(f" {f'm = {m}':>22}" for m in heads)]
+    lines = [f"{'family':<9} {'learner':<9}" + "".join(f" {f'm = {m}':>27}" for m in heads)]
     for family, learner in dict.fromkeys((point["family"], point["learner"]) for point in points):
         cells = []
         for point in points:
@@ -132,7 +132,7 @@ def _table(points: list[dict[str, Any]], heads: tuple[int, ...]) -> str:
                 cells.append(
                     f"{point['successes']}/{point['runs']} [{low:.2f}, {high:.2f}] {point['seconds']:.1f} s"
                 )
-        lines.append(f"{family:<9} {learner:<9}" + "".join(f" {cell:>22}" for cell in cells))
+        lines.append(f"{family:<9} {learner:<9}" + "".join(f" {cell:>27}" for cell in cells))
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ import numpy as np
 def plot_panels(
     figures: dict[str, Any], panels: dict[str, Callable[[Any, dict[str, Any]], None]], path: Any
 ) -> None:
-    """Draw whichever claims `figures` holds, one panel each and four in a row, into one file."""
+    """Draw whichever claims `figures` holds, one panel each and at most four in a row, into one file."""
     from matplotlib.figure import Figure
 
     from attnlearn._files import atomic_path
 
     names = [name for name in panels if name in figures]
-    columns = min(len(names), 4)
-    rows = -(-len(names) // columns)
+    rows = -(-len(names) // 4)
+    columns = -(-len(names) // rows)
     picture = Figure(figsize=(4.6 * columns, 3.8 * rows), layout="constrained")
     for number, name in enumerate(names, 1):
         panels[name](picture.add_subplot(rows, columns, number), figures[name])
@@ -27,9 +28,14 @@ def plot_panels(
 
 
 def plot_hardness(figures: dict[str, Any], path: Any) -> None:
-    """The wall and its cost, the statistical queries, the elimination and the dial."""
-    shown = figures | ({"cost": figures["wall"]} if "wall" in figures else {})
-    plot_panels(shown, {"wall": _HARDNESS["wall"], "cost": _plot_wall_cost} | _HARDNESS, path)
+    """The wall on every family and its cost, the statistical queries, the elimination and the dial."""
+    shown, panels = dict(figures), dict(_HARDNESS)
+    if wall := shown.pop("wall", None):
+        families = dict.fromkeys(point["family"] for point in wall["points"])
+        walls = {f"wall: {family}": partial(_plot_wall, family=family) for family in families}
+        panels = walls | {"cost": _plot_wall_cost} | panels
+        shown |= dict.fromkeys((*walls, "cost"), wall)
+    plot_panels(shown, panels, path)
 
 
 def plot_learning(figures: dict[str, Any], path: Any) -> None:
@@ -37,23 +43,27 @@ def plot_learning(figures: dict[str, Any], path: Any) -> None:
     plot_panels({"widths": figures["learning"], "cost": figures["learning"]}, _LEARNING, path)
 
 
-def _plot_wall(axes: Any, claim: dict[str, Any]) -> None:
-    for place, (points, style) in enumerate(_curves(claim)):
+def _plot_wall(axes: Any, claim: dict[str, Any], family: str) -> None:
+    curves = [(points, style) for points, style in _curves(claim) if points[0]["family"] == family]
+    for place, (points, style) in enumerate(curves):
         rates = np.array([point["rate"] for point in points])
         spread = np.abs(np.array([point["interval"] for point in points]).T - rates)
         heads = (
             np.array([point["heads"] for point in points]) + 0.1 * place
         )  # or equal points would hide each other
         axes.errorbar(heads, rates, spread, **style)
-    axes.set(xlabel="heads", ylabel="share learned", ylim=(-0.05, 1.05), title="the wall")
-    axes.legend(fontsize=6)
+    axes.set(xlabel="heads", ylabel="share learned", ylim=(-0.05, 1.05), title=f"the wall: {family}")
+    axes.set_xticks(sorted({point["heads"] for point in claim["points"]}))
+    if family != "generic":  # where the upper right is free; colours are the same in all
+        axes.legend(fontsize=6, loc="upper right")
 
 
 def _plot_wall_cost(axes: Any, claim: dict[str, Any]) -> None:
     for points, style in _curves(claim):
         axes.semilogy([point["heads"] for point in points], [point["seconds"] for point in points], **style)
     axes.set(xlabel="heads", ylabel="median seconds, learned or not", title="cost")
-    axes.legend(fontsize=6)
+    axes.set_xticks(sorted({point["heads"] for point in claim["points"]}))
+    axes.legend(fontsize=6, ncols=2)
 
 
 def _curves(claim: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
@@ -116,7 +126,6 @@ def _plot_cost(axes: Any, claim: dict[str, Any]) -> None:
 
 
 _HARDNESS = {
-    "wall": _plot_wall,
     "statistical": _plot_statistical,
     "elimination": _plot_elimination,
     "dial": _plot_dial,
