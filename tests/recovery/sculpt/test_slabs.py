@@ -20,6 +20,7 @@ from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._recheck import prove
 from attnlearn.recovery.sculpt._rows import as_batch, explain_pairs, scan
 from attnlearn.recovery.sculpt._state import State
+from attnlearn.recovery.sculpt._sum import doubt, sum_of_singles
 from attnlearn.solve._chunks import whitening
 
 
@@ -60,6 +61,38 @@ def test_proved_slabs_contain_every_head(model, heads, bias, seed):
     sure = np.isfinite(proved.widths)
     assert sure.sum() > 20
     assert (proved.misses[sure] <= proved.widths[sure] * (1 + 1e-6) + 1e-6).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_filter_sees_the_pairs_that_float64_sees(causal, seed):
+    layer = AttentionLayer.random(2, 6, scale=4.0, seed=seed).replace(causal=causal)
+    x = data.Gaussian(5, 6).sample(400, seed=seed)
+    state, _, _ = rows_of(layer, x, causal=causal)
+    batch = as_batch(Chunk(x, layer(x), None), state.whitening, causal)
+    seen, rows = scan(state.sum, batch), batch.rows(*(place.ravel() for place in np.indices((400, 5))))
+    pairs = explain_pairs(state.sum, rows)
+    size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
+    two = np.isfinite(pairs.residual)
+    assert two.sum() == (400 * 4 if causal else 400 * 5)
+    assert not np.isfinite(seen.pair.ravel()[~two]).any()
+    np.testing.assert_allclose(seen.pair.ravel()[two], (pairs.residual / size)[two], atol=2e-3)
+    clear = two & (pairs.rival > pairs.residual + 0.01 * size)
+    assert clear.sum() > 1000
+    np.testing.assert_allclose(seen.weight.ravel()[clear], pairs.weight[clear], atol=2e-3)
+
+
+def test_a_doubtful_sum_is_mended_by_rows_of_one_token(rng, seed):
+    layer = AttentionLayer.random(2, 8, scale=4.0, seed=seed)
+    state, _, _ = rows_of(layer, x := data.Boolean(4, 8).sample(30_000, seed=seed))
+    batch = as_batch(Chunk(x, layer(x), None), state.whitening, False)
+    truth, off = state.sum, 0.03 * rng.standard_normal(state.sum.shape)
+    state = dataclasses.replace(state, sum=truth + off, sum_spread=off, sum_scale=0.02)
+    rows = batch.rows(*np.nonzero(scan(state.sum, batch).single < doubt(state)))
+    mended = sum_of_singles(state, rows)
+    assert np.linalg.norm(mended.sum - truth) < 0.1 * np.linalg.norm(off)
+    assert np.linalg.norm(mended.sum - truth) < doubt(mended) * np.linalg.norm(truth)
+    few = rows.take(np.arange(20))
+    assert sum_of_singles(state, few) is state
 
 
 def test_an_error_of_the_sum_is_paid_for(rng, seed):

@@ -144,7 +144,8 @@ TARGET_MARGIN = 0.7
 select and 2,000 certify examples the two maxima differ by less."""
 
 # --- diagnose --------------------------------------------------------------------------------------------
-DIAGNOSED = 4_096
+DIAGNOSED = 1_024
+"""Sequences of the fit that names the reason: 40 to 62 equations per unknown of four heads (d = 8 to 16, k = 3 to 8)."""
 DIAGNOSIS_STARTS = 3
 DIAGNOSIS_SCALE = 3.0
 HEADS_BEYOND = 2
