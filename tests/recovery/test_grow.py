@@ -1,4 +1,4 @@
-"""Heads that the moment cannot show are found after it: flat, nearly flat, with W parallel or opposite."""
+"""Heads that the moment cannot show are found after it: flat, nearly flat, faint, with W parallel or opposite."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ def hidden(kind: str, seed: int) -> AttentionLayer:
         theta[0] = 0
     elif kind == "nearly flat":
         theta[0] *= 0.02
+    elif kind == "faint":
+        w[0] *= 0.01
     else:
         w[1] = w[0] * {"parallel": 0.7, "opposite": -1.0}[kind]
     return AttentionLayer(theta, w)
 
 
-@pytest.mark.parametrize("kind", ["flat", "nearly flat", "parallel", "opposite"])
+@pytest.mark.parametrize("kind", ["flat", "nearly flat", "faint", "parallel", "opposite"])
 def test_a_head_that_the_moment_does_not_show_is_found(kind: str, seed: int, rng) -> None:
     truth, x = hidden(kind, seed), rng.standard_normal((4_000, 5, 10))
     found = recover(x, truth(x))
@@ -48,6 +50,15 @@ def test_a_given_number_of_heads_is_kept(seed: int, rng) -> None:
     found = recover(x, truth(x), num_heads=2, raise_on_failure=False)
     assert not found.certified
     assert found.layer.num_heads == 2
+
+
+def test_noise_is_not_taken_for_a_head(seed: int, rng) -> None:
+    truth, x = AttentionLayer.random(2, 8, seed=seed), rng.standard_normal((2_000, 4, 8))
+    y = truth(x)
+    found = recover(x, y + 3e-3 * y.std() * rng.standard_normal(y.shape), raise_on_failure=False)
+    assert found.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert found.layer.num_heads == 2
+    assert "grown" not in found.phases[-1].evidence
 
 
 def test_what_is_no_attention_stays_so(rng) -> None:

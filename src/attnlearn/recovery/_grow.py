@@ -1,11 +1,13 @@
 """Grow: heads that the moment cannot show, found by adding one at a time and refining again.
 
 The moment sees sum_i vec(Theta_i) vec(W_i)^T: heads whose W are parallel or opposite share one singular value, a head
-whose scores are nearly flat lies below the noise floor, and more heads than outputs overlap. The fit of the others
-then leaves a misfit of some per cent that none of the known causes explains (a smaller one passes for noise). A further head with random scores, refined together with
-the others, finds what is missing; if it does not bring the error down by much, the answer stays as it was.
+whose scores are nearly flat lies below the noise floor, and more heads than outputs overlap; a head a hundred times
+smaller than the others is lost beside them. The fit of the others then leaves a misfit. Above some per cent it is no
+noise: none of the known causes must explain it. Below, it is noise unless its own moment shows a head. A further head
+with random scores, refined together with the others, finds what is missing; if it does not bring the error down by
+much, the answer stays as it was.
 
-Cost: a refine of full rank for every head tried, only after a misfit without a known cause. With three heads in twelve
+Cost: a refine of full rank for every head tried, only after such a misfit; with noisy outputs one moment. With three heads in twelve
 dimensions, of which one was flat or nearly so, or two or three had W parallel or opposite, the first start found what was
 missing in 13 of 13 layers; eight heads in five dimensions on ±1 tokens, seen as five, took four starts.
 """
@@ -18,14 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn.engine import Tools
+from attnlearn.data import as_examples
+from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
 from attnlearn.recovery._refining import answer
+from attnlearn.recovery.spectral._moment import moment
+from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import PhaseFunction
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import from_white
 from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._split import Split
 
 
 def growing(refine: PhaseFunction) -> PhaseFunction:
@@ -35,7 +41,7 @@ def growing(refine: PhaseFunction) -> PhaseFunction:
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
         first = found = refine(problem, state, tools)
         tried: list[dict[str, Any]] = []
-        while _misfit(found) and (tried or _unexplained(problem, state)) and _affordable(problem, found[0]):
+        while _affordable(problem, found[0]) and _missing(problem, found, tools, again=bool(tried)):
             further = _one_more(problem, found, refine, tools, tried)
             if further is None:
                 break
@@ -50,12 +56,21 @@ def _misfit(found: tuple[State, dict[str, Any]]) -> bool:
     return found[1]["select_error"] > calibration.MISFIT
 
 
-def _unexplained(problem: Problem, state: State) -> bool:
-    """Whether the data show none of the causes for which no number of heads would be right."""
-    if problem.num_heads is not None:
+def _missing(problem: Problem, found: tuple[State, dict[str, Any]], tools: Tools, *, again: bool) -> bool:
+    """Whether what the answer leaves of the outputs speaks for a head that is not there."""
+    if problem.num_heads is not None or found[1]["stop"] == "floor":
         return False
+    state = found[0]
     sample = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
-    return diagnose(sample.x, sample.y, sample.mask, bool(state.causal)).cause == "not attention"
+    if _misfit(found):  # none of the causes for which no number of heads would be right
+        return again or diagnose(sample.x, sample.y, sample.mask, bool(state.causal)).cause == "not attention"
+    rest = sample.y - answer(state)(sample.x, mask=sample.mask)
+    left = Problem(as_examples(sample.x, rest, sample.mask), Split.make(len(rest)), causal=bool(state.causal))
+    try:
+        moment(left, prepare(left, State(), tools)[0], tools)
+    except Stop:  # no value above the noise floor
+        return False
+    return True
 
 
 def _affordable(problem: Problem, state: State) -> bool:
