@@ -5,7 +5,7 @@ those examples and `extract` on the layer itself. A route *works* when it ends i
 of working runs that the advice had called feasible, specificity the share of failed ones it had not. On some layers the
 smallest number of examples that works is searched on a grid of factor 2, and compared with the number predicted. Sculpting
 needs other layers (strong scores, one head or two) and more examples, and its runs take long: it has a table of its own, in
-which half of the layers break a condition, and it is told the number of heads.
+which half of the layers are meant to fail, and it is told the number of heads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def population() -> list[dict[str, Any]]:
 
 
 def carved() -> list[dict[str, Any]]:
-    """Layers for sculpting; the second half break a condition each, or have too little on offer."""
+    """Layers for sculpting; the second half are meant to break a condition each, or have too little on offer."""
     base = {"route": "sculpt", "kind": "generic", "dim": 8, "heads": 1, "k": 3, "tokens": "Boolean"}
     one = base | {"scale": 4.0, "seed": 20, "offered": 60_000}
     two = one | {"heads": 2, "offered": 800_000}

@@ -102,7 +102,7 @@ def dial(part: dict[str, Any]) -> list[Display]:
 
 
 def learning(part: dict[str, Any]) -> list[Display]:
-    """Width of the body by round, and time against the spectral route."""
+    """Width of the body by round, errors, and time against the spectral route."""
     points = part["points"]
     names = [f"d {p['dim']}, k {p['tokens']}, m {p['heads']}" for p in points]
     numbers = list(range(1, len(points) + 1))
@@ -116,6 +116,17 @@ def learning(part: dict[str, Any]) -> list[Display]:
             ),
             x_label="round",
             y_label="width",
+            log_y=True,
+        ),
+        Lines(
+            "Errors, by problem",
+            "Against the true layer, in the order of the table; what was not reached is left out.",
+            series=tuple(
+                Series(name.replace("_", " "), numbers, [p.get(name) for p in points])
+                for name in ("crude_sum_error", "hull_error", "recovery_error")
+            ),
+            x_label="problem",
+            y_label="error",
             log_y=True,
         ),
         Lines(

@@ -39,8 +39,8 @@ def plot_hardness(figures: dict[str, Any], path: Any) -> None:
 
 
 def plot_learning(figures: dict[str, Any], path: Any) -> None:
-    """Widths by round and seconds by size."""
-    plot_panels({"widths": figures["learning"], "cost": figures["learning"]}, _LEARNING, path)
+    """Widths by round, errors and seconds by size."""
+    plot_panels(dict.fromkeys(_LEARNING, figures["learning"]), _LEARNING, path)
 
 
 def _plot_wall(axes: Any, claim: dict[str, Any], family: str) -> None:
@@ -113,16 +113,29 @@ def _plot_widths(axes: Any, claim: dict[str, Any]) -> None:
         label = f"d={point['dim']} k={point['tokens']} m={point['heads']}"
         axes.semilogy(range(1, len(widths) + 1), widths, "o-", label=label)
     axes.set(xlabel="round", ylabel="width of the body over ‖Theta‖", title="sculpting")
+    axes.set_xticks(range(1, 1 + max((len(point["widths_across"]) for point in claim["points"]), default=1)))
+    axes.legend(fontsize=6)
+
+
+def _plot_errors(axes: Any, claim: dict[str, Any]) -> None:
+    for name in ("crude_sum_error", "hull_error", "recovery_error"):
+        reached = [point for point in claim["points"] if point.get(name) is not None]
+        axes.semilogy(_sizes(reached), [point[name] for point in reached], "o", label=name.replace("_", " "))
+    axes.set(xlabel="d,k,m", ylabel="error against the true layer", title="errors, where reached")
     axes.legend(fontsize=6)
 
 
 def _plot_cost(axes: Any, claim: dict[str, Any]) -> None:
     points = claim["points"]
-    names = [f"{p['dim']},{p['tokens']},{p['heads']}" for p in points]
+    names = _sizes(points)
     axes.semilogy(names, [p["seconds"] for p in points], "o", label="sculpt")
     axes.semilogy(names, [p["spectral"]["seconds"] for p in points], "s", label="spectral")
     axes.set(xlabel="d,k,m", ylabel="seconds", title="cost")
     axes.legend(fontsize=6)
+
+
+def _sizes(points: list[dict[str, Any]]) -> list[str]:
+    return [f"{point['dim']},{point['tokens']},{point['heads']}" for point in points]
 
 
 _HARDNESS = {
@@ -130,4 +143,4 @@ _HARDNESS = {
     "elimination": _plot_elimination,
     "dial": _plot_dial,
 }
-_LEARNING = {"widths": _plot_widths, "cost": _plot_cost}
+_LEARNING = {"widths": _plot_widths, "errors": _plot_errors, "cost": _plot_cost}
