@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, NotEstablished, Outcome, data, hard, recover
+from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import SculptConfig
-from attnlearn.recovery.sculpt._diagnose import measured
+from attnlearn.recovery.sculpt._diagnose import measured, reason_of
+from attnlearn.recovery.sculpt._source import FitSide
+from attnlearn.recovery.sculpt._state import Problem, State
+from attnlearn.solve._chunks import whitening
+from attnlearn.solve._refine import Refined
+from attnlearn.solve._split import Split
 
 FEW = SculptConfig(num_examples=60_000, held_examples=20_000)
 # All layers here act on the same tokens, so that what names the reason is compiled once.
@@ -97,6 +103,23 @@ def test_projections_that_cancel_are_named():
 
 def test_weak_attention_is_named():
     assert sculpt(AttentionLayer.random(2, 8, scale=1e-4, seed=0)).outcome is Outcome.ATTENTION_TOO_WEAK
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_fit_that_other_examples_contradict_names_nothing(right, monkeypatch):
+    """With fewer equations than unknowns every layer fits to rounding."""
+    truth, wrong = broken("small Theta"), broken("small W", seed=1)
+    x = TOKENS.sample(60)
+    examples = data.as_examples(x, truth(x))
+    white = whitening(x, None)
+    state = State(causal=False, shift=white.mean, root=white.basis, unroot=white.inverse)
+    problem = Problem(examples, Split.make(60), FitSide(examples, np.arange(60), 60), FEW, num_heads=2)
+    fitted = Refined(truth if right else wrong, 0.0, "floor", 42, None, [])
+    monkeypatch.setattr("attnlearn.recovery.sculpt._diagnose.refine", lambda *_, **__: fitted)
+    otherwise = Stop("TOO_FEW_EXAMPLES", {"examples_needed": 600}, state)
+    reason = reason_of(problem, state, Tools(), otherwise)
+    assert reason.outcome_name == ("HEADS_UNBALANCED" if right else "TOO_FEW_EXAMPLES")
+    assert reason.evidence["examples_needed"] == 600
 
 
 def test_too_few_examples_say_how_many():

@@ -146,10 +146,12 @@ select and 2,000 certify examples the two maxima differ by less."""
 # --- diagnose --------------------------------------------------------------------------------------------
 DIAGNOSED = 1_024
 """Sequences of the fit that names the reason: 40 to 62 equations per unknown of four heads (d = 8 to 16, k = 3 to 8)."""
+AGREES = 1e-3
+"""Largest relative error on select examples: a right layer leaves rounding, also in float32, a wrong one order one."""
 DIAGNOSIS_STARTS = 3
 DIAGNOSIS_SCALE = 3.0
 HEADS_BEYOND = 2
-"""Random starts of ‖Theta‖_F = 3, and how many heads beyond the provable number are tried."""
+"""Random starts of ‖Theta‖_F = 3, and how many heads beyond what can be proved or counted are tried."""
 BALANCE = 10.0
 SINGULAR_SUM = 1e-4
 COHERENT = 0.9

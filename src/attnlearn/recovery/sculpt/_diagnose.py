@@ -24,6 +24,7 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._conclude import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._state import Problem, State
+from attnlearn.solve._certify import example_scale, unit_errors
 from attnlearn.solve._refine import RefineConfig, refine
 
 
@@ -53,9 +54,12 @@ def reason_of(problem: Problem, state: State, tools: Tools, otherwise: Stop) -> 
 
 def fitting_layer(problem: Problem, state: State, tools: Tools) -> AttentionLayer | None:
     """A layer with as few heads as possible that fits the examples to rounding, if random starts find one."""
-    most = problem.examples.out_dim // max(problem.examples.tokens - 1, 1) + calibration.HEADS_BEYOND
+    provable = problem.examples.out_dim // max(problem.examples.tokens - 1, 1)
+    most = min(provable, problem.config.max_heads) + calibration.HEADS_BEYOND
     counts = range(1, most + 1) if problem.num_heads is None else [problem.num_heads]
     fit = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
+    select = held(problem.examples, problem.split.select[: calibration.DIAGNOSED])
+    scale = example_scale(fit)
     rank, out = state.root.shape[1], problem.examples.out_dim
     for heads in counts:
         rng = tools.rng(f"diagnose {heads}")
@@ -65,7 +69,8 @@ def fitting_layer(problem: Problem, state: State, tools: Tools) -> AttentionLaye
             arrays = [array.astype(fit.x.dtype) for array in state.whitening.leave(zero)]
             start = AttentionLayer(*arrays, causal=bool(state.causal))
             found = refine(start, fit.x, fit.y, mask=fit.mask, config=RefineConfig(seed=tools.seed))
-            if found.stop == "floor":
+            # So few examples that any layer could fit them tell nothing: others must agree.
+            if found.stop == "floor" and unit_errors(found.layer, select, scale).max() < calibration.AGREES:
                 return found.layer
     return None
 
