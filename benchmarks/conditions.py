@@ -31,10 +31,11 @@ def population() -> list[dict[str, Any]]:
     base = {"kind": "generic", "dim": 8, "heads": 3, "k": 4, "tokens": "Gaussian", "scale": 2.0, "seed": 20}
     plenty = {"offered": 8000}
     rows = [base | {"seed": seed} | plenty for seed in range(20, 26)]
-    rows += [base | {"heads": 2, "seed": seed} | plenty for seed in range(20, 24)]
+    rows += [base | {"heads": 2, "seed": seed} | plenty for seed in range(20, 22)]
     rows += [base | {"dim": 12, "heads": 4, "seed": seed} | plenty for seed in range(20, 22)]
     rows += [base | {"tokens": "Boolean", "seed": seed} | plenty for seed in range(20, 23)]
     rows += [base | {"seed": seed, "offered": num} for seed in (21, 22, 23) for num in (70, 141, 566)]
+    rows += [base | {"seed": seed, "offered": 70} for seed in (24, 25)]
     rows += [base | {"heads": 2, "seed": seed, "offered": num} for seed in (21, 22) for num in (100, 283)]
     rows += [
         base | {"kind": "bias", "seed": seed, "offered": num}

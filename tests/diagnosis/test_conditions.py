@@ -172,7 +172,8 @@ def test_advice_prefers_the_first_feasible_route() -> None:
 LAYERS = {
     "plenty": (lambda seed: AttentionLayer.random(2, 6, seed=seed), 2000, True),
     "scarce": (lambda seed: AttentionLayer.random(2, 6, seed=seed), 40, False),
-    "tiny head": (lambda seed: hard.near_degenerate("tiny-head", 6, 2, 1e-3, seed=seed), 2000, False),
+    "tiny head": (lambda seed: hard.near_degenerate("tiny-head", 6, 2, 1e-3, seed=seed), 2000, True),
+    "close heads": (lambda seed: hard.near_degenerate("close-heads", 6, 2, 1e-3, seed=seed), 2000, False),
 }
 
 

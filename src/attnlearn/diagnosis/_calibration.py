@@ -48,8 +48,9 @@ HIDDEN = 2
 """Heads that need not be seen, because growing the answer finds them: two of three with parallel W, one of three that is
 flat or nearly so, in 13 of 13 layers (d = 12); the last three of eight (d = 5) in two of two."""
 HIDDEN_EFFECT = 0.05
-"""Relative output of a head, and relative distance of two, below which a missing one leaves so little that it passes for
-noise: at 0.1 tiny and close heads were found, at 0.01 they ended BELOW_NOISE_FLOOR (d = 8, m = 3)."""
+"""Relative distance of two heads below which the one that is missing leaves so little that it passes for noise: at 0.1 close
+heads were found, at 0.01 they ended BELOW_NOISE_FLOOR (d = 8, m = 3). A faint head is found however faint, because the
+moment of what the others leave shows it: certified at relative sizes 0.01 (d = 8, m = 3) and 0.001 (d = 6, m = 2)."""
 IMPOSSIBLE = 1e12
 """Examples beyond which the weakest value is the rounding of a zero, and no number suffices."""
 CERTIFIED_LEAST = 200

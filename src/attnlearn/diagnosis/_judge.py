@@ -119,11 +119,10 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
 
 
 def _grows(facts: Facts) -> bool:
-    """Whether a head that the moment does not show would leave a misfit large enough to look for it."""
-    layer, certificate = facts.layer, facts.certificate
-    alone, apart = (certificate.check(code).value or 0.0 for code in ("C2.visible", "C2.apart"))
+    """Whether a head that the moment does not show would be looked for: what the others leave shows it, however faint."""
+    layer = facts.layer
     small = layer.dim <= GROW_DIRECTIONS and layer.num_heads <= GROW_HEADS
-    return small and min(alone, apart) >= calibration.HIDDEN_EFFECT
+    return small and (facts.certificate.check("C2.apart").value or 0.0) >= calibration.HIDDEN_EFFECT
 
 
 def _queries(facts: Facts) -> RouteAdvice:
