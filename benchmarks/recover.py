@@ -52,7 +52,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
     once = [D64, REAL | {"layer": "sapiens-vh-layer0"}, REAL | {"layer": "sapiens-vh-layer3"}]
     if tier == "bench":
         return seeded(rows + inexact, 3) + seeded([D32 | {"rival": True}, *once], 1)
-    halved = [D32 | {"num": num} for num in (10_000, 5_000, 2_500, 1_250, 625)]
+    halved = [D32 | {"num": num, "rival": True} for num in (2_500, 1_250, 625, 312, 156)]
     growing = [
         D32 | {"heads": m, "rank": 8, "num": 20_000 if m < 16 else 40_000} for m in (1, 2, 4, 8, 16, 24)
     ]

@@ -84,16 +84,20 @@ def against_adam(suite: Suite) -> str:
     for row in suite.rows:
         if not row.case["rival"]:
             continue
-        reached = sum(r["adam"].get("seconds") is not None for r in row.results)
+        reached = sum(r["adam"]["reached"] for r in row.results)
+        certified = sum(r["certified"] for r in row.results)
         rows.append([
-            describe_recover(row.case), cases(row), figure(row.values("seconds"), "{:.1f}"),
+            describe_recover(row.case), f"{row.case['num']:,}", cases(row),
+            share(certified, len(row.results)), figure(row.values("seconds"), "{:.1f}"),
             worst(row.values("fresh_error")), share(reached, len(row.results)),
             figure(row.values("adam", "seconds"), "{:.1f}"), figure(row.values("times_faster"), "{:.1f} ×"),
             figure(row.values("times_faster_compiled"), "{:.1f} ×"),
         ])  # fmt: skip
     columns = [
         "problem",
+        "examples",
         "cases",
+        "certified",
         "seconds",
         "error on fresh examples",
         "Adam reaches 1e-6",
