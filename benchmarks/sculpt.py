@@ -121,6 +121,8 @@ def _figures(solution: Solution, seconds: float, case: dict[str, Any]) -> dict[s
             for entry in rounds
         ],
     }
+    if "slabs_needed" in solution.stats:
+        figures |= {name: solution.stats[name] for name in ("slabs", "slabs_needed")}
     if "widths_across" in found.get("span", {}):
         figures["num_heads"] = found["span"]["num_heads"]
         figures["width_across"] = max(found["span"]["widths_across"]) / case["scale"]
