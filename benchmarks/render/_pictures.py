@@ -77,7 +77,9 @@ def _success(rows: list[Row]) -> Lines:
     rows = sorted(rows, key=lambda row: row.case["num"])
     ratios = [_equations_per_unknown(row.case) for row in rows]
     ours = [sum(r["certified"] for r in row.results) / len(row.results) for row in rows]
-    student = [sum(r["adam"]["reached"] for r in row.results) / len(row.results) for row in rows]
+    student = [
+        sum(r["adam"].get("seconds") is not None for r in row.results) / len(row.results) for row in rows
+    ]
     return Lines(
         "Share of layers recovered, d = 32, m = 8, rank 4",
         series=(

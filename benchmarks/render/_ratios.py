@@ -22,7 +22,8 @@ def ratios(suites: dict[str, Suite]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for row in suites["recover"].rows:
         if row.case["rival"]:
-            found[f"recover against Adam: {describe_recover(row.case)}"] = row.values("times_faster")
+            name = f"{describe_recover(row.case)}, {row.case['num']:,} examples"
+            found[f"recover against Adam: {name}"] = row.values("times_faster")
     for row in suites["refine"].rows:
         if row.case["rival"]:
             name = "whole matrices" if row.case.get("whole") else f"d = {row.case.get('dim')}"

@@ -84,7 +84,7 @@ def against_adam(suite: Suite) -> str:
     for row in suite.rows:
         if not row.case["rival"]:
             continue
-        reached = sum(r["adam"]["reached"] for r in row.results)
+        reached = sum(r["adam"].get("seconds") is not None for r in row.results)
         certified = sum(r["certified"] for r in row.results)
         rows.append([
             describe_recover(row.case), f"{row.case['num']:,}", cases(row),
