@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ class OracleError(AttnlearnError):
 
 
 def describe(value: Any, limit: int = 80) -> str:
-    """`value` in at most `limit` characters, on one line; arrays by shape and dtype."""
+    """`value` in at most `limit` characters, on one line; arrays by shape and dtype, paths as they were typed."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None and tuple(shape) != ():
         return f"an array of shape {tuple(shape)} and dtype {dtype}"
-    text = " ".join(repr(value).split())
+    text = " ".join((str(value) if isinstance(value, PurePath) else repr(value)).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
