@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnlearn.engine import Engine, EngineError, Progress, blocks
+from attnlearn.engine import Engine, EngineError, Progress, _map, blocks
 from attnlearn.engine._threads import own_threads
 
 from . import _work
@@ -92,6 +93,38 @@ def test_a_failure_in_the_middle_of_a_reduction_leaves_the_engine_usable(workers
     with pytest.raises(ZeroDivisionError):
         engine.reduce(abs, range(50), lambda total, value: total // 0)
     assert engine.map(abs, [-1, 2]) == [1, 2]
+
+
+def test_a_manager_stopped_between_two_tasks_says_nothing(monkeypatch, capfd):
+    # Loky's race, made certain: a task is taken in at the very moment in which the tasks are forgotten.
+    from joblib.externals.loky import process_executor
+
+    manager, ends = process_executor._ExecutorManagerThread, []
+    forget = manager.flag_executor_shutting_down
+
+    def forget_and_take_in(self):
+        forget(self)
+        ends.append(self)
+        self.work_ids_queue.put(-1)
+
+    monkeypatch.setattr(manager, "flag_executor_shutting_down", forget_and_take_in)
+    stream = Engine(workers=2).stream(abs, range(50))
+    assert next(stream) == 0
+    stream.close()
+    monkeypatch.undo()
+    assert ends
+    assert "Traceback" not in capfd.readouterr().err
+    assert Engine(workers=2).map(abs, [-1, 2]) == [1, 2]
+
+
+def test_another_thread_that_fails_meanwhile_is_still_reported(monkeypatch):
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    with _map._without_dying_words():
+        thread = threading.Thread(target=lambda: {}[0], name="somebody else")
+        thread.start()
+        thread.join()
+    assert [failure.exc_type for failure in reported] == [KeyError]
 
 
 def test_reducing_nothing_is_refused():

@@ -20,9 +20,10 @@ again; it fails only when no worker is left, or when one block has killed severa
 from __future__ import annotations
 
 import re
+import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -217,9 +218,30 @@ def _results(parallel: Any, calls: Iterable) -> Generator:
         for value in results:  # noqa: UP028 - `yield from` would close the results before the filter is set
             yield value
     finally:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_dying_words():
             warnings.simplefilter("ignore")  # that results nobody reads are lost is what closing means
             results.close()
+
+
+@contextmanager
+def _without_dying_words() -> Iterator[None]:
+    """Keep silent about loky's manager when it is told to stop between taking a task in and handing it on.
+
+    Loky forgets the tasks that wait and then looks for one more of them: its manager, a thread that was
+    about to end, ends with a KeyError instead. The workers are gone by then and nobody awaits the tasks.
+    """
+    report = threading.excepthook
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        name = failure.thread.name if failure.thread is not None else ""
+        if not (name == "ExecutorManagerThread" and failure.exc_type is KeyError):
+            report(failure)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = report
 
 
 def _connect(address: str) -> Any:
