@@ -27,6 +27,15 @@ def test_one_head(seed):
     assert solution.certificate.check("S1.body").status.name == "HOLDS"
 
 
+def test_arrays_are_counted_once(seed):
+    layer = AttentionLayer.random(1, 4, scale=4.0, seed=seed)
+    x = data.Gaussian(3, 4).sample(60_000, seed=seed + 1)
+    solution = sculpt(x, layer(x), seed=seed)
+    assert solution.outcome is Outcome.RECOVERED
+    assert 0 < solution.phase("carve").evidence["examples"] <= len(x)
+    assert solution.stats["examples"] == solution.phase("carve").evidence["examples"]
+
+
 def test_two_heads_and_their_evidence(seed):
     layer = AttentionLayer.random(2, 4, scale=4.0, seed=seed)
     solution = sculpt(data.Gaussian(3, 4), layer, seed=seed)

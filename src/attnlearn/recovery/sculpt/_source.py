@@ -19,6 +19,11 @@ from attnlearn.oracle import Oracle
 class Source(Protocol):
     """Batches of fit examples by number; None when there are no more."""
 
+    @property
+    def at_hand(self) -> int:
+        """How many of the examples at hand it will read, so that none is counted twice."""
+        ...
+
     def read(self, number: int) -> Chunk | None:
         """Batch `number`, counted from 0."""
         ...
@@ -37,6 +42,11 @@ class FitSide:
     examples: Examples
     indices: Int[np.ndarray, "i"]
     batch: int
+
+    @property
+    def at_hand(self) -> int:
+        """All that it reads is at hand."""
+        return len(self.indices)
 
     def read(self, number: int) -> Chunk | None:
         """Batch `number`, counted from 0."""
@@ -68,6 +78,11 @@ class OnDemand:
     seed: int
     batch: int
     num: int
+
+    @property
+    def at_hand(self) -> int:
+        """Nothing: every example is drawn anew."""
+        return 0
 
     def read(self, number: int) -> Chunk | None:
         """Batch `number`, counted from 0."""

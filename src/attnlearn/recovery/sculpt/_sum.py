@@ -67,12 +67,11 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
         sum_scale=fit.scale,
         mean=None if rank == examples.dim else white.mean,
         basis=None if rank == examples.dim else white.basis,
-        examples_read=examples.num,
     )
     evidence["doubt"] = fit.doubt
     if fit.scale > calibration.SUM_FOUND:
         raise _no_sum(problem, state, tools, evidence)
-    return state, evidence
+    return dataclasses.replace(state, examples_read=examples.num - problem.source.at_hand), evidence
 
 
 def _cancelled(explained_by_mean: float, tokens: int) -> bool:
