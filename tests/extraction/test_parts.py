@@ -17,6 +17,7 @@ from attnlearn.extraction._polish import Fitted, _fit, _merged, candidate_ranks,
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
 from attnlearn.extraction._settle import forward, settle
+from attnlearn.extraction._spans import solve_values, value_spaces
 from attnlearn.extraction._state import Inquiry, Problem, State
 from attnlearn.oracle import Oracle
 
@@ -224,10 +225,54 @@ def test_scores_are_fitted_on_a_few_outputs_and_values_on_all(seed, rng):
     assert distance(fitted.layer, truth).max < 1e-12
 
 
-def test_large_layers_are_certified_on_more_sequences():
-    w = np.zeros((8, 256, 256))
-    assert certify_sequences(State(w=w[:, :128, :128], ranks=[16] * 8)) == 2000
-    assert 7000 < certify_sequences(State(w=w, ranks=[32] * 8)) < 9000
+def test_what_the_fit_asked_already_counts_for_the_certificate():
+    w, ranks = np.zeros((8, 256, 256)), [32] * 8
+    few, many = ([np.zeros((number, k, 256)) for k in (1, 2, 3)] for number in (0, 5000))
+    assert certify_sequences(State(w=w[:, :16, :16], ranks=[4] * 8, asked_x=few)) == 277
+    assert 6000 < certify_sequences(State(w=w, ranks=ranks, asked_x=few)) < 7000
+    assert certify_sequences(State(w=w, ranks=ranks, asked_x=many)) == 277
+
+
+@pytest.mark.parametrize(("heads", "causal"), [(3, False), (3, True), (9, False)])
+def test_values_of_low_rank_take_few_queries_each(seed, heads, causal):
+    """Nine heads of rank three write to more directions than there are outputs."""
+    layer = AttentionLayer.random(heads, 24, rank=3, bias=True, seed=seed, causal=causal)
+    state, info = run_until(layer, match, seed)
+    sweep = info["sweeps"][-1]
+    assert sweep["slices"] == [8]
+    assert sweep["lean_slices"] == 16
+    assert sweep["lean_sequences"] <= 3
+    assert max(np.abs(layer.w - w).max((1, 2)).min() for w in state.w) < 1e-9
+
+
+def test_values_of_full_rank_are_asked_whole(seed):
+    _, info = run_until(AttentionLayer.random(3, 12, seed=seed), match, seed)
+    assert info["sweeps"][-1]["slices"] == [12]
+    assert info["sweeps"][-1]["lean_slices"] == 0
+
+
+def test_a_misread_rank_of_values_is_found_out(monkeypatch, seed):
+    """Directions that are missing leave a residual, and every displacement is asked as a whole slice."""
+    monkeypatch.setattr(
+        "attnlearn.extraction._match.value_spaces",
+        lambda *slices: [space[:-1] for space in value_spaces(*slices) or []] or None,
+    )
+    layer = AttentionLayer.random(3, 24, rank=3, seed=seed)
+    state, info = run_until(layer, match, seed)
+    assert info["sweeps"][-1]["slices"] == [24]
+    assert max(np.abs(layer.w - w).max((1, 2)).min() for w in state.w) < 1e-9
+
+
+def test_values_are_solved_from_one_query(rng):
+    heads, rank, out = 3, 2, 9
+    spaces = [np.linalg.qr(rng.standard_normal((out, rank)))[0].T for _ in range(heads)]
+    values = np.stack([rng.standard_normal(rank) @ space for space in spaces])
+    moves = 0.05 * np.stack([rng.standard_normal((4, rank)) @ space for space in spaces], 1)
+    g = rng.uniform(0.1, 0.9, (4, 2, heads)) @ (values + moves)
+    found, residual = solve_values(values, spaces, g, moves.sum(1))
+    assert residual.max() < 1e-12
+    assert np.abs(found - values - moves).max() < 1e-10
+    assert solve_values(values, [space[:1] for space in spaces], g, moves.sum(1))[1].min() > 1e-4
 
 
 def test_a_slice_much_worse_than_the_others_is_doubted():

@@ -74,6 +74,19 @@ def test_retries_cost_confidence(clean: Pair) -> None:
     assert often.claim("C1").value["fraction"] < once.claim("C1").value["fraction"]
 
 
+def test_an_error_where_the_jacobian_is_taken_counts(clean: Pair) -> None:
+    """The bound is the error there over a singular value: outputs that the layer misses there make it larger."""
+    held = Held(clean.x[750:], clean.y[750:])
+    noise = np.random.default_rng(0).standard_normal((750, *clean.y.shape[1:]))
+    bounds = []
+    for size in (0.0, 1e-6, 1e-3):
+        fit = Held(clean.x[:750], clean.y[:750] + size * noise)
+        certificate = certify(clean.layer, held, fit, scale=example_scale(held))
+        bounds.append(certificate.claim("C3").value["bound"])
+    assert bounds[1] > 1e3 * bounds[0]
+    assert bounds[2] == pytest.approx(1e3 * bounds[1], rel=1e-3)
+
+
 def test_groups_count_once(clean: Pair) -> None:
     held = Held(clean.x, clean.y, groups=np.arange(len(clean.x)) // 10)
     errors = unit_errors(clean.layer, held, 1.0)

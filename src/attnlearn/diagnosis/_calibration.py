@@ -72,3 +72,5 @@ QUERIES_STRONG = 30.0
 of two bits (52) left errors of 8e-13 and 1e-12 where 3e-13 counts as exact, a square wave (122) 1e-11; at 2 all were."""
 MODERATE_SCORES = 0.5, 4.0
 """Standard deviations of scores at which a Jacobian at the tokens given says the same as one at the scale of queries."""
+NOISE_SEQUENCES = 28
+"""Sequences with which `extract` measures noise (24) and finds out whether the layer is causal (4)."""

@@ -26,15 +26,15 @@ UNSEEN = {
 
 def identify(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, support: Support | None) -> Certificate:
     """The certificate that the layer itself would get on these tokens, at the rank that its heads have."""
-    held, rank = Held(x, y), score_rank(layer)
+    held, rank = Held(x, y), largest_rank(layer.theta)
     kept = rank if 0 < rank < layer.dim and support is None else None
     with np.errstate(divide="ignore", invalid="ignore"):  # a head without scores has no relative error
         return certify(layer, held, held, scale=example_scale(held), support=support, rank=kept)
 
 
-def score_rank(layer: AttentionLayer) -> int:
-    """The largest numerical rank of a Theta."""
-    singular = np.linalg.svd(layer.theta.astype(float), compute_uv=False)
+def largest_rank(matrices: np.ndarray) -> int:
+    """The largest numerical rank among the Theta_i or the W_i."""
+    singular = np.linalg.svd(matrices.astype(float), compute_uv=False)
     return int((singular > calibration.NUMERICAL_RANK * singular[:, :1]).sum(axis=1).max())
 
 

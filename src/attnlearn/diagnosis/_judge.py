@@ -15,7 +15,7 @@ from attnlearn.data import Examples
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
-from attnlearn.diagnosis._identifiability import identify, score_rank
+from attnlearn.diagnosis._identifiability import identify, largest_rank
 from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
 from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
@@ -127,7 +127,8 @@ def _grows(facts: Facts) -> bool:
 
 def _queries(facts: Facts) -> RouteAdvice:
     layer = facts.layer
-    needed = query_count(layer.num_heads, layer.dim, layer.out_dim, score_rank(layer))
+    ranks = largest_rank(layer.theta), largest_rank(layer.w)
+    needed = query_count(layer.num_heads, layer.dim, layer.out_dim, *ranks)
     reason = _failing(facts.queried.checks, ("C2.apart", "C2.visible", "C3.bound"))
     if not reason and head_separation(layer) < calibration.QUERIES_APART:
         reason = "two heads are so close that their Jacobians do not separate"

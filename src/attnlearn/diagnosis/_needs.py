@@ -4,9 +4,10 @@ spectral   the weakest head that must be seen stands SEEN_AT floors high, the fl
            HIDDEN weaker ones are found by growing; refine needs a few equations per unknown; the certify side needs its
            examples.
 sculpt     SLABS_PER_UNKNOWN agreeing rows per entry of [Theta; c]; how many rows agree is counted on the true layer.
-queries    the phases' own counts: single tokens, base points, (m + 3) d displacements, d^2/4 (or (r + 2) d/2) references,
-           random sequences for the last fit, and those of the certificate. Within 3 % of what
-           `extract` asked for d = 8 to 128, 1 to 16 heads.
+queries    the phases' own counts: single tokens, base points, (m + 3) queries for each of d displacements (or of r + 3, and
+           one or two for each of the others), d^2/4 (or (r + 2) d/2) references, random sequences for the last fit, and
+           those of the certificate. Within 1 % of what `extract` asked for
+           d = 8 to 128, 1 to 16 heads, as long as it did not have to ask something again.
 
 Cost: the count of agreeing rows is one pass over a few thousand sequences.
 """
@@ -74,23 +75,43 @@ def sculpt_examples(layer: AttentionLayer, x: np.ndarray) -> float:
     return float(np.ceil(slabs / rate)) + config.held_examples if rate > 0 else float("inf")
 
 
-def query_count(num_heads: int, dim: int, out_dim: int, rank: int) -> int:
-    """Sequences that `extract` should ask for in all."""
-    single = dim + 1 + extraction.SURPLUS_TOKENS
+def query_count(num_heads: int, dim: int, out_dim: int, rank: int, value_rank: int | None = None) -> int:
+    """Sequences that `extract` should ask for in all, from the ranks of the Theta_i and the W_i (None: full).
+
+    >>> query_count(num_heads=8, dim=128, out_dim=128, rank=16, value_rank=16)
+    2462
+    """
     low, high = extraction.SCALE_GRID
-    probe = extraction.SCALE_SEQUENCES * (high - low) + extraction.COUNT_POINTS + 2 * num_heads
-    separate = 2 * ((num_heads + 5) // 2) * min(num_heads + 2, dim)
-    match = (num_heads + 3) * dim
-    complete = min((rank + 2) * dim / 2, dim**2 / 4)
-    if 2 * num_heads > extraction.TRIPLE_SHARE * out_dim:
-        complete *= 2
+    probe = extraction.SCALE_SEQUENCES * (high - low)
+    slice_points = (num_heads + min(num_heads, dim) + 2) // 2 + extraction.DESIGN_SURPLUS
+    counted = extraction.COUNT_POINTS * 2 ** max(0, int(np.ceil(np.log2(num_heads / 8))))
+    separate = counted + 2 * ((num_heads + 5) // 2) * min(num_heads + 2, dim) + slice_points
+    match = _match_count(slice_points, num_heads, dim, out_dim, dim if value_rank is None else value_rank)
+    tokens = 2 if 2 * num_heads > extraction.TRIPLE_SHARE * out_dim else 3
+    references = min(rank + extraction.RANK_SURPLUS, dim)
+    complete = references * (2 * dim - references) / 2 / (tokens - 1) + extraction.CHECK_SEQUENCES
     scores = score_unknowns(num_heads, dim, [rank] * num_heads)
     per_row = telling(num_heads, out_dim, causal=False)
     rows = extraction.FIT_EQUATIONS * (scores / out_dim + num_heads * dim)
     rows = max(rows, extraction.FIT_SCORE_EQUATIONS * scores / per_row)
-    fit = max(extraction.FIT_RANDOM_LEAST, rows / extraction.RANDOM_TOKENS - complete)
-    held = extraction.CERTIFY_EQUATIONS * scores / per_row / extraction.CERTIFY_TOKENS
-    return int(single + probe + separate + match + complete + fit + max(extraction.CERTIFY_SEQUENCES, held))
+    fit = max(extraction.FIT_RANDOM_LEAST, (rows - tokens * complete) / extraction.RANDOM_TOKENS)
+    fitted = tokens * complete + extraction.RANDOM_TOKENS * fit
+    held = (extraction.CERTIFY_EQUATIONS * scores / per_row - fitted) / extraction.CERTIFY_TOKENS
+    held = max(extraction.CERTIFY_SEQUENCES, held)
+    single = dim + 1 + extraction.SURPLUS_TOKENS + calibration.NOISE_SEQUENCES
+    return int(single + probe + separate + match + complete + fit + held)
+
+
+def _match_count(whole_slice: int, num_heads: int, dim: int, out_dim: int, value_rank: int) -> int:
+    """Whole slices until the directions of the values show, lean ones from there on."""
+    slices = extraction.SPAN_SLICES * int(
+        np.ceil((value_rank + extraction.SPAN_SURPLUS - 1) / extraction.SPAN_SLICES)
+    )
+    slices = max(slices, 2 * extraction.SPAN_SLICES)
+    if 2 * (slices - extraction.SPAN_SLICES) >= dim:
+        return dim * whole_slice
+    lean = int(np.ceil(num_heads * value_rank / out_dim))
+    return slices * whole_slice + (dim - slices) * lean
 
 
 def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:

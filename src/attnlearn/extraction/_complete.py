@@ -30,6 +30,7 @@ from attnlearn.engine import Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._match import scale_for
 from attnlearn.extraction._settle import forward
+from attnlearn.extraction._spans import gap_rank
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 
 
@@ -223,22 +224,6 @@ def theta_ranks(theta: Float[np.ndarray, "m d d"], ranks: list[int], constant_he
     ]
     beside[-1] |= constant_head
     return [int(rank - extra) for rank, extra in zip(ranks, beside)]
-
-
-def gap_rank(singular: Float[np.ndarray, "s"]) -> tuple[int | None, float]:
-    """Position and size of the largest fall with RANK_SURPLUS values left after it.
-
-    >>> gap_rank(np.array([3.0, 2.0, 1e-3, 9e-4, 8e-4]))[0]
-    2
-    >>> gap_rank(np.array([3.0, 2.0, 1.5, 1.2, 1.0]))[0] is None
-    True
-    """
-    last = len(singular) - calibration.RANK_SURPLUS
-    if last < 1:
-        return None, 1.0
-    falls = singular[:last] / np.maximum(singular[1 : last + 1], 1e-300)
-    best = int(np.argmax(falls))
-    return (best + 1 if falls[best] >= calibration.RANK_GAP else None), float(falls[best])
 
 
 def assemble(

@@ -27,7 +27,7 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._complete import complete
 from attnlearn.extraction._match import match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import layer_of, polish, score_unknowns, telling
+from attnlearn.extraction._polish import layer_of, padded, polish, score_unknowns, telling
 from attnlearn.extraction._probe import probe
 from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
@@ -42,7 +42,6 @@ from attnlearn.solve._certify import (
     unit_errors,
 )
 from attnlearn.solve._diagnose import diagnose
-from attnlearn.solve._scores import Scores
 
 
 def extract(
@@ -108,9 +107,10 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
 
 
 def certify_sequences(state: State) -> int:
-    """Enough for claim C1, and so many that the scores are determined, for claim C3."""
+    """Enough for claim C1, and so many that they and the fitted ones determine the scores, for claim C3."""
     m, d, o = state.w.shape
     rows = calibration.CERTIFY_EQUATIONS * score_unknowns(m, d, state.ranks) / telling(m, o, state.causal)
+    rows -= sum(x.shape[0] * x.shape[1] for x in state.asked_x[1:])
     return max(calibration.CERTIFY_SEQUENCES, int(np.ceil(rows / calibration.CERTIFY_TOKENS)))
 
 
@@ -175,11 +175,11 @@ def conclude(
     dtype = layer.dtype
     held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype))
     scale = example_scale(_longest(state, dtype))
-    # The Jacobian needs tokens only. Taken on the certify tokens, the error there is what was just measured.
+    asked = everything_asked(state, dtype)
     rank = None if state.ranks is None else max(1, *state.ranks)
-    tangent = None if state.constant_head and _enough_for_whole(layer, held) else rank
+    tangent = None if state.constant_head and _enough_for_whole(layer, asked) else rank
     with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
-        certificate = certify(layer, held, held, scale=scale, rank=tangent, target=problem.config.target)
+        certificate = certify(layer, held, asked, scale=scale, rank=tangent, target=problem.config.target)
     certificate, exact = judged_by_answers(certificate, state)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
@@ -207,10 +207,19 @@ def conclude(
     return certificate, Outcome.NOT_ATTENTION, figures
 
 
-def _enough_for_whole(layer: AttentionLayer, held: Held) -> bool:
+def everything_asked(state: State, dtype: np.dtype) -> Held:
+    """Fresh and fitted queries, the longest first: what determines the layer has nothing to do with who saw it."""
+    xs, ys = [state.held_x, *state.asked_x[::-1]], [state.held_y, *state.asked_y[::-1]]
+    x, y, mask = padded(xs, ys)
+    return Held(x.astype(dtype), y.astype(dtype), mask)
+
+
+def _enough_for_whole(layer: AttentionLayer, asked: Held) -> bool:
     """Whether the examples determine whole Theta_i: then a Theta of zero need not be taken for granted."""
-    whole = Scores(layer.theta, None, layer.query_bias)
-    return whole.sequences_wanted(layer.out_dim, held.x.shape[1], layer.causal) <= held.num
+    m, d, o = layer.w.shape
+    scores = score_unknowns(m, d, None)
+    rows = max(scores / telling(m, o, layer.causal), (scores + m * d * o + o) / o)
+    return calibration.CERTIFY_EQUATIONS * rows <= asked.mask[asked.mask.sum(1) > 1].sum()
 
 
 def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certificate, bool]:

@@ -4,9 +4,11 @@ The displacements delta + eta_j, eta_j short and orthogonal, keep delta's head o
 (delta + eta) W_i are bilinear in eta and so stay close to the separated ones, which start the exact solve. Each
 slice needs (m + q + 3)/2 sequences, since v_i and the q + 2 logit slopes are unknown but shared by all points.
 The differences v_i(delta + eta_j) - v_i(delta) = eta_j W_i are then linear equations for W_i, and the logits at
-x = 0 for c_i. That the answers are linear in eta is a check of the matching.
+x = 0 for c_i. That the answers are linear in eta is a check of the matching. As soon as the values show the few
+directions to which every head writes, further displacements take one or two queries each (`_spans`).
 
-Cost: about (m + 5) d sequences of two tokens. What can fail: a slice that does not converge is asked again with a
+Cost: about (m + 5) sequences of two tokens for each of d displacements, or for r + 3 of them and 1 to 3 for each of the
+others where the W_i have rank r. What can fail: a slice that does not converge is asked again with a
 third of its displacement; a head that was invisible at delta shows up outside the span and delta is replaced.
 """
 
@@ -24,6 +26,7 @@ from attnlearn.extraction._joint import solve_joint, with_sum
 from attnlearn.extraction._logits import Slice, free_slopes, slice_limit, solve_slices
 from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._separate import locate
+from attnlearn.extraction._spans import Lean, lean_slices, queries_needed, value_spaces
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 
 
@@ -63,20 +66,27 @@ def closest_slopes(found: Slice) -> float:
 
 @dataclass(frozen=True)
 class Swept:
-    """What all displacements together give: W_i, c_i and the rows U^T Theta_i of an orthonormal basis U."""
+    """What all displacements together give: W_i, c_i and the rows U^T Theta_i of an orthonormal basis U.
+
+    c_i and the rows are known on `seen` of the directions, those of whole slices, and zero on the others.
+    """
 
     w: Float[np.ndarray, "m d o"]
     query_bias: Float[np.ndarray, "m d"]
     rows: Float[np.ndarray, "m q d"]
+    seen: float = 1.0
 
 
 def logit_scale(swept: Swept, scale: float) -> float:
     """Token scale at which the strongest head has logits of standard deviation LOGIT_STD.
 
-    The known q of d rows of Theta, in random directions, hold about q/d of its square.
+    The known q of d rows of Theta, in random directions, hold about q/d of its square, and so do `seen` directions.
     """
     _, q, d = swept.rows.shape
-    return scale if q == 0 else scale_for(swept.rows * np.sqrt(d / q), swept.query_bias, scale)
+    if q == 0:
+        return scale
+    whole = 1 / np.sqrt(swept.seen)
+    return scale_for(whole * swept.rows * np.sqrt(d / q), whole * swept.query_bias, scale)
 
 
 def scale_for(rows: Float[np.ndarray, "m q d"], query_bias: Float[np.ndarray, "m d"], scale: float) -> float:
@@ -100,31 +110,57 @@ def sweep(inquiry: Inquiry, found: Slice, rng: np.random.Generator) -> tuple[Swe
     length = _displacement(found, inquiry.state.noise)
     etas = np.linalg.qr(rng.standard_normal((d, d)))[0] * np.linalg.norm(found.delta)
     etas *= length * rng.choice([-1.0, 1.0], (d, 1))
-    solved = _displaced(inquiry, found, etas)
-    rounds, shorter = [d], etas.copy()
-    todo = solved.doubtful()
+    solved, lean, number = _first_slices(inquiry, found, etas)
+    wanted, shorter = solved.etas.copy(), solved.etas.copy()
+    rounds, todo = [len(wanted)], solved.doubtful()
     while len(todo) and len(rounds) < calibration.DISPLACED_AGAIN:
         shorter[todo] /= 3
         solved.replace(todo, _displaced(inquiry, found, shorter[todo]))
         rounds.append(len(todo))
         todo = np.intersect1d(todo, solved.doubtful())
     evidence = {"displacement": length, "slices": rounds, "worst_residual": float(solved.residual.max())}
+    evidence |= {"lean_slices": len(lean.etas), "lean_sequences": number}
     if not solved.good.all():
         return None, evidence | {"unsolved": int(np.sum(~solved.good))}
-    evidence["extended"] = _extend(inquiry, found, etas, solved)
-    return _gather(found, solved, evidence), evidence
+    evidence["extended"] = _extend(inquiry, found, wanted, solved)
+    return _gather(found, solved, lean, evidence), evidence
 
 
-def _gather(found: Slice, solved: Displaced, evidence: dict[str, Any]) -> Swept:
+def _first_slices(inquiry: Inquiry, found: Slice, etas: np.ndarray) -> tuple[Displaced, Lean, int | None]:
+    """Whole slices until the directions of the values show, lean ones from there on, with so many queries each."""
+    d, step = len(etas), calibration.SPAN_SLICES
+    solved = _displaced(inquiry, found, etas[: d if found.dependent else 2 * step])
+    number, spaces = None, None
+    while len(solved.etas) < d:
+        sure = np.setdiff1d(np.arange(len(solved.etas)), solved.doubtful())
+        spaces = value_spaces(found, solved.etas[sure], solved.values[sure]) if len(sure) else None
+        number = None if spaces is None else queries_needed(found, spaces, inquiry.state.causal)
+        if number is not None:
+            break
+        done = len(solved.etas)
+        solved = solved.joined(_displaced(inquiry, found, etas[done : done + step if 2 * done < d else d]))
+    rest = etas[len(solved.etas) :]
+    if spaces is None or number is None or not len(rest):
+        return solved, Lean(etas[:0], solved.values[:0], solved.good[:0]), None
+    lean = lean_slices(inquiry, found, spaces, number, rest)
+    if not lean.good.all():
+        solved = solved.joined(_displaced(inquiry, found, rest[~lean.good]))
+    return solved, lean.only_good(), number
+
+
+def _gather(found: Slice, solved: Displaced, lean: Lean, evidence: dict[str, Any]) -> Swept:
     """W_i, c_i and rows of Theta_i from slices that are linear in the displacement."""
     d, heads = len(found.delta), len(found.slopes)
-    deltas = np.vstack([found.delta, found.delta + solved.etas])
-    w, miss = _linear_in_delta(deltas, np.concatenate([found.values[None], solved.values]).reshape(d + 1, -1))
+    deltas = found.delta + np.vstack([np.zeros(d), solved.etas, lean.etas])
+    values = np.concatenate([found.values[None], solved.values, lean.values])
+    w, miss = _linear_in_delta(deltas, values.reshape(d + 1, -1))
     scores = np.concatenate([found.slopes[None], solved.slopes])[:, :, :-1]
-    scores, score_miss = _linear_in_delta(deltas, scores.reshape(d + 1, -1))
+    whole = len(scores)
+    scores, score_miss = _linear_in_delta(deltas[:whole], scores.reshape(whole, -1))
     scores = scores.reshape(d, heads, -1).transpose(1, 2, 0)
     evidence["bilinearity"] = max(miss, score_miss)
-    return Swept(w.reshape(d, heads, -1).transpose(1, 0, 2), scores[:, -1], scores[:, :-1])
+    w = w.reshape(d, heads, -1).transpose(1, 0, 2)
+    return Swept(w, scores[:, -1], scores[:, :-1], min(1.0, whole / d))
 
 
 def _displacement(found: Slice, noise: float) -> float:
@@ -149,6 +185,11 @@ class Displaced:
         """Slices that are not solved, or so much worse than the others that they may have met another optimum."""
         usual = np.median(self.residual[self.good]) if self.good.any() else np.inf
         return np.flatnonzero(~(self.good & (self.residual <= calibration.DOUBTFUL * usual)))
+
+    def joined(self, others: Displaced) -> Displaced:
+        """These slices and others after them."""
+        pairs = zip(vars(self).values(), vars(others).values())
+        return Displaced(*(np.concatenate(pair) for pair in pairs))
 
     def only(self, which: np.ndarray) -> Displaced:
         """Some of the slices."""

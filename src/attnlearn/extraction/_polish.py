@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn._layer import AttentionLayer
+from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._settle import forward, settle, unknowns
@@ -191,7 +192,7 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
     if _is_small(start):
         found, steps = settle(start, state.asked_x, state.asked_y)
         return Fitted(found, None, rms(found, state), {"method": "whole Jacobian", "steps": steps})
-    x, y, mask = padded(state)
+    x, y, mask = padded(state.asked_x, state.asked_y)
     seen = output_mix(start, tools.rng("outputs"))
     with tools.progress.phase("refine"):
         refined = refine(
@@ -288,11 +289,15 @@ def layer_of(state: State) -> AttentionLayer:
     return AttentionLayer(state.theta, state.w, state.query_bias, state.bias, causal=state.causal)
 
 
-def padded(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All kept queries as one batch: tokens (n, 3, d), answers (n, 3, o), mask (n, 3)."""
-    longest = max(x.shape[1] for x in state.asked_x if len(x))
+def padded(asked_x: list[Tokens], asked_y: list[Outputs]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Queries of several lengths as one batch: tokens (n, k, d), answers (n, k, o), mask (n, k).
+
+    >>> padded([np.ones((2, 1, 4)), np.ones((1, 3, 4))], [np.ones((2, 1, 5)), np.ones((1, 3, 5))])[2].sum(1).tolist()
+    [1, 1, 3]
+    """
+    longest = max(x.shape[1] for x in asked_x if len(x))
     xs, ys, masks = [], [], []
-    for x, y in zip(state.asked_x, state.asked_y):
+    for x, y in zip(asked_x, asked_y):
         if not len(x):
             continue
         missing = longest - x.shape[1]

@@ -70,8 +70,10 @@ def certify(
     delta: float = calibration.DELTA,
     attempts: int = 1,
 ) -> Certificate:
-    """Judge `layer` on the certify examples `held`; `fitted` are fit examples on which the Jacobian is taken.
+    """Judge `layer` on the certify examples `held`; the Jacobian is taken on `fitted`, any examples with their outputs.
 
+    How well examples determine a layer is no statistical claim: those of the fit may show it, and the error there is
+    measured like the one on `held`.
     `scale` is the root mean square of an example's output, fixed on the fit side. `attempts` counts how many
     answers were judged on these examples, this one included: the confidence is shared among them.
     """
@@ -104,6 +106,12 @@ def unit_errors(layer: AttentionLayer, held: Held, scale: float) -> np.ndarray:
     worst = np.zeros(members.max() + 1)
     np.maximum.at(worst, members, relative)
     return worst
+
+
+def total_error(layer: AttentionLayer, held: Held, number: int) -> float:
+    """Root of the summed squared errors over the first examples."""
+    x, y, mask = (None if a is None else a[:number] for a in (held.x, _visible(held), held.mask))
+    return float(np.linalg.norm((layer(x, mask) - y).astype(np.float64)))
 
 
 def example_scale(held: Held) -> float:
@@ -255,8 +263,11 @@ def _parameter_claim(
 ) -> tuple[Claim, list[Check], float]:
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
     conditioning = smallest_singular(reduced, tokens, mask=fitted.mask, rank=rank)
-    # The error on these examples: at most what C1 saw, and never believed to be below rounding.
-    distance = calibration.PARAMETER_SAFETY * max(eps, floor) * scale * np.sqrt(conditioning.examples)
+    # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere, and never below rounding.
+    elsewhere = max(eps, floor) * scale * np.sqrt(conditioning.examples)
+    distance = calibration.PARAMETER_SAFETY * max(
+        elsewhere, total_error(layer, fitted, conditioning.examples)
+    )
     weights = distance * np.maximum(conditioning.theta, conditioning.w)
     biases = distance * bias_conditioning(reduced, conditioning)
     worst = float(weights.max())
