@@ -21,7 +21,7 @@ TABLE = (
     {"dim": 64, "heads": 16, "rank": 8, "scale": 8.0},
 )
 WANTED = {"float64": 1e-9, "float32": 1e-4}
-RIVAL_TIMES = (2, 3, 4, 5, 6, 8, 16)
+RIVAL_TIMES = (2, 3, 4, 8, 16)
 """Multiples of the tokens that `extract` spent, certification included, that `recover` gets until it reaches the error."""
 RIVAL_LENGTH = 8
 REAL = (("sapiens-vh-layer0", 16), ("sapiens-vh-layer3", 16), ("rxnmapper-layer", 32))
