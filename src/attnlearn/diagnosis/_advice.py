@@ -54,9 +54,10 @@ class Advice:
         best = next((route for route in routes if route.feasible), None)
         reasons = "; ".join(f"{route.route}: {route.reason}" for route in routes if route.feasible is False)
         if best is None:
-            open_ones = [route.route for route in routes if route.feasible is None]
-            lead = "No route should recover this layer" if not open_ones else "No route is known to work"
-            return cls(None, tuple(routes), f"{lead}. {reasons}.")
+            known = all(route.feasible is False for route in routes)
+            lead = "No route should recover this layer" if known else "No route is known to work"
+            said = "; ".join(f"{route.route}: {route.reason}" for route in routes)
+            return cls(None, tuple(routes), f"{lead}. {said}.")
         unit = "queries of your choice" if best.route == "queries" else "examples"
         call = {
             "spectral": "recover(x, y)",

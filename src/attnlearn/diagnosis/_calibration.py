@@ -53,8 +53,6 @@ heads were found, at 0.01 they ended BELOW_NOISE_FLOOR (d = 8, m = 3). A faint h
 moment of what the others leave shows it: certified at relative sizes 0.01 (d = 8, m = 3) and 0.001 (d = 6, m = 2)."""
 IMPOSSIBLE = 1e12
 """Examples beyond which the weakest value is the rounding of a zero, and no number suffices."""
-CERTIFIED_LEAST = 200
-"""Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
 SCULPT_SEQUENCES = 16_384
 """Sequences in which agreeing rows are counted."""
 SCULPT_HEADS = 3

@@ -16,11 +16,18 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.diagnosis._identifiability import identify, largest_rank
-from attnlearn.diagnosis._needs import memory, query_count, sculpt_examples, spectral_examples
+from attnlearn.diagnosis._needs import (
+    fitted_examples,
+    memory,
+    query_count,
+    sculpt_examples,
+    spectral_examples,
+)
 from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
 from attnlearn.recovery._conclude import unknowns
+from attnlearn.recovery.spectral._calibration import SEARCH_DIRECTIONS, SEARCH_HEADS
 from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
 
@@ -105,11 +112,16 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, gap = facts.layer, facts.gap
     k = facts.x.shape[1]
     hidden = calibration.HIDDEN if _grows(facts) else 0
-    needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)
+    if hidden and layer.dim <= SEARCH_DIRECTIONS and layer.num_heads <= SEARCH_HEADS:
+        needed = fitted_examples(unknowns(layer, None), k * layer.out_dim)
+    else:
+        needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)
     reason = "" if gap.stopped is None else Outcome[gap.stopped].remedy
     reason = reason or _undetermined(facts, "C2.keys") or _failing(checks, ("attention.scores",))
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
-    if not reason and needed > limit:
+    if not reason and needed > limit and needed == fitted_examples(unknowns(layer, None), k * layer.out_dim):
+        reason = f"{spoken(needed)} examples determine and certify so many unknowns"
+    elif not reason and needed > limit:
         seen = gap.ratio_without(hidden)
         reason = (
             f"the weakest head that must be seen is {seen:.2g} floors high at {spoken(gap.fitted)} examples"
@@ -175,10 +187,14 @@ def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
     needed = spectral_examples(gap, heads * (d * d + d + d * o) + o, k * o)
     reason = "" if gap.stopped is None or gap.stopped == "TOO_FEW_EXAMPLES" else Outcome[gap.stopped].remedy
     reason = reason or (SAID["C2.keys"] if keys < 3 else "")
+    feasible: bool | None = not reason
     if not reason and (gap.stopped or needed > examples.num):
         reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
+        enough = fitted_examples((heads + 1) * (d * d + d + d * o) + o, k * o)
+        feasible = None if d <= SEARCH_DIRECTIONS and enough <= examples.num else False
+        reason += "" if feasible is False else "; random starts may find them all the same"
     size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
-    spectral = RouteAdvice("spectral", not reason, needed, size, reason)
+    spectral = RouteAdvice("spectral", feasible, needed, size, reason)
     asked = query_count(heads, d, o, d)
     open_queries = "it takes an oracle, and needs the layer to be judged"
     queries = RouteAdvice("queries", None, asked, memory("queries", asked, 3, d, o), open_queries)

@@ -1,8 +1,8 @@
 """What each route should need: examples or queries, and memory.
 
 spectral   the weakest head that must be seen stands SEEN_AT floors high, the floor falls like 1/sqrt(examples); up to
-           HIDDEN weaker ones are found by growing; refine needs a few equations per unknown; the certify side needs its
-           examples.
+           HIDDEN weaker ones are found by growing, and all of them by random starts if they are few and small enough;
+           refine needs a few equations per unknown; the certify side needs its examples.
 sculpt     SLABS_PER_UNKNOWN agreeing rows per entry of [Theta; c]; how many rows agree is counted on the true layer.
 queries    the phases' own counts: single tokens, base points, (m + 3) queries for each of d displacements (or of r + 3, and
            one or two for each of the others), d^2/4 (or (r + 2) d/2) references, random sequences for the last fit, and
@@ -22,7 +22,7 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
 from attnlearn.extraction._polish import score_unknowns, telling
-from attnlearn.recovery._calibration import EQUATIONS_NEEDED, FIT_SHARE
+from attnlearn.recovery._calibration import CERTIFIED_LEAST, EQUATIONS_NEEDED, FIT_SHARE
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
 from attnlearn.recovery.sculpt._rows import as_batch, scan
@@ -40,9 +40,13 @@ def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) ->
     if ratio <= 0:
         return float("inf")
     visible = gap.fitted * (calibration.SEEN_AT / ratio) ** 2
-    equations = EQUATIONS_NEEDED * unknowns / scalars
-    needed = float(np.ceil(max(whole(visible), whole(equations), calibration.CERTIFIED_LEAST)))
+    needed = max(float(np.ceil(whole(visible))), fitted_examples(unknowns, scalars))
     return needed if needed < calibration.IMPOSSIBLE else float("inf")
+
+
+def fitted_examples(unknowns: int, scalars: int) -> float:
+    """Examples that determine the unknowns and can be certified, whoever finds the start."""
+    return float(np.ceil(max(whole(EQUATIONS_NEEDED * unknowns / scalars), CERTIFIED_LEAST)))
 
 
 def whole(fitted: float) -> float:

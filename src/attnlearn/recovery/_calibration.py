@@ -22,6 +22,8 @@ START_RANK = 1e-4
 of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
 FIT_SHARE = 0.75
 """Share of the examples on the fit side when data are scarce."""
+CERTIFIED_LEAST = 200
+"""Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
 OVERFIT = 3.0
 """A select error three times the fit error means that the fit side was memorised."""
 NOTICEABLE = 1e-6

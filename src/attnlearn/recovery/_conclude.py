@@ -5,7 +5,7 @@ in full, the outcome is chosen by what the fit and select sides show:
 
 | fit side | select side | outcome |
 |---|---|---|
-| exact | exact | HEADS_INDISTINGUISHABLE when two heads are too close, otherwise NOT_ESTABLISHED |
+| exact | exact | HEADS_INDISTINGUISHABLE when two heads are too close, TOO_FEW_EXAMPLES when only the certify side is too small, otherwise NOT_ESTABLISHED |
 | better than select | much worse | TOO_FEW_EXAMPLES, with the number that the unknowns ask for |
 | equal errors, small | | BELOW_NOISE_FLOOR |
 | equal errors, large | | NOT_ATTENTION, with the likeliest cause |
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._canonical import Support
-from attnlearn._certificate import Certificate
+from attnlearn._certificate import Certificate, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
 from attnlearn.data import Examples
@@ -93,7 +93,9 @@ def conclude(
     if outcome is Outcome.BELOW_NOISE_FLOOR:
         stats["standard_errors"] = _standard_errors(layer, fit, select, rank, fitted_on)
     if outcome is Outcome.TOO_FEW_EXAMPLES:
-        stats["examples_needed"] = examples_needed(layer, examples, rank)
+        coverage = certificate.check("C1.coverage")
+        certified = examples.num * (coverage.value or 0.0) / (coverage.threshold or 1.0)
+        stats["examples_needed"] = max(examples_needed(layer, examples, rank), int(np.ceil(certified)))
     return Conclusion(outcome, certificate, stats)
 
 
@@ -134,7 +136,8 @@ def unknowns(layer: AttentionLayer, rank: int | None) -> int:
 def examples_needed(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:
     """Sequences that give the calibrated number of equations per unknown, all sides of the split included."""
     rows = examples.tokens * examples.out_dim
-    return int(np.ceil(calibration.EQUATIONS_NEEDED * unknowns(layer, rank) / rows / calibration.FIT_SHARE))
+    equations = calibration.EQUATIONS_NEEDED * unknowns(layer, rank)
+    return max(calibration.CERTIFIED_LEAST, int(np.ceil(equations / rows / calibration.FIT_SHARE)))
 
 
 def _rms(errors: np.ndarray) -> float:
@@ -153,6 +156,8 @@ def _shortfall(
         return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
     exact = exactness_limit(stats["rounding_floor"], select.x.dtype)
     if judged <= exact:
+        if {check.code for check in certificate.checks if check.status is Status.FAILS} == {"C1.coverage"}:
+            return Outcome.TOO_FEW_EXAMPLES
         close = (certificate.check("C2.apart").value or 0.0) < CLOSE_HEADS
         return Outcome.HEADS_INDISTINGUISHABLE if close else Outcome.NOT_ESTABLISHED
     if judged > calibration.OVERFIT * fit and judged > calibration.NOTICEABLE:

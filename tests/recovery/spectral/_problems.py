@@ -6,7 +6,7 @@ import numpy as np
 
 from attnlearn import AttentionLayer
 from attnlearn.data import as_examples
-from attnlearn.engine import Tools
+from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import Problem, State, spectral_phases
 from attnlearn.recovery.spectral._assemble import SpectralConfig
 from attnlearn.solve._split import Split
@@ -31,10 +31,12 @@ def problem(layer: AttentionLayer, x: np.ndarray, **options) -> Problem:
 
 
 def run(problem: Problem, upto: str, seed: int = 0) -> tuple[State, dict[str, dict]]:
-    """The state after phase `upto`, and the evidence of every phase."""
+    """The state after phase `upto`, and the evidence of every phase; a `Stop` where one leaves the rest to the search."""
     state, evidence = State(), {}
     for name, phase in spectral_phases(SpectralConfig()):
         state, evidence[name] = phase(problem, state, Tools(seed=seed))
+        if "stopped" in evidence[name]:
+            raise Stop(evidence[name]["stopped"], evidence[name], state)
         if name == upto:
             return state, evidence
     raise AssertionError(f"no phase {upto}")

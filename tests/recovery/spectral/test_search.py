@@ -1,4 +1,4 @@
-"""Search: random starts take over where tokens depend on their positions, and give up as the moment did."""
+"""Search: random starts take over where the moment says nothing, and give up as it did."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, distance
+from attnlearn import AttentionLayer, Outcome, data, distance, recover
 from attnlearn.data import as_examples
 from attnlearn.engine import Engine, Progress, Stop, Tools
 from attnlearn.recovery.spectral._prepare import prepare
@@ -39,7 +39,7 @@ def test_random_starts_find_the_heads(rng, seed, tools) -> None:
     truth = AttentionLayer.random(2, DIM, seed=seed, bias=True)
     x = tokens(rng)
     problem, state = prepared(x, truth(x), tools)
-    assert searchable(problem, state)
+    assert searchable(problem, state, Stop("TOKENS_DEGENERATE", {}))
     found, info = search(problem, dataclasses.replace(state, stopped="TOO_FEW_EXAMPLES"), tools)
     assert found.num_heads == 2
     layer = AttentionLayer(found.theta, found.w, found.query_bias, found.output_bias)
@@ -47,10 +47,31 @@ def test_random_starts_find_the_heads(rng, seed, tools) -> None:
     assert info["searched"][-1]["select_error"] < 1e-3
 
 
-def test_independent_tokens_are_left_to_the_moment(rng, tools) -> None:
+def test_independent_tokens_are_searched_only_when_they_are_too_few(rng, tools) -> None:
     x = rng.standard_normal((NUM, TOKENS, DIM))
     problem, state = prepared(x, AttentionLayer.random(2, DIM)(x), tools)
-    assert not searchable(problem, state)
+    assert not searchable(problem, state, Stop("TOKENS_DEGENERATE", {}))
+    assert searchable(problem, state, Stop("TOO_FEW_EXAMPLES", {}))
+
+
+def test_fewer_examples_than_the_moment_wants(seed) -> None:
+    layer = AttentionLayer.random(2, 12, scale=1.0, seed=seed)
+    x = data.Gaussian(3, 12).sample(220, seed=seed + 1)
+    solution = recover(x, layer(x), seed=seed)
+    assert solution.phase("unmix").evidence["searched"][-1]["heads"] == 2
+    assert solution.outcome is Outcome.RECOVERED
+    assert solution.layer.num_heads == 2
+    assert distance(solution.layer, layer).max < 1e-10
+
+
+def test_what_is_needed_reaches_the_next_numbers_of_heads(seed) -> None:
+    layer = AttentionLayer.random(3, 8, scale=1.0, seed=seed)
+    few, enough = (data.Gaussian(3, 8).sample(num, seed=seed + 1) for num in (60, 3_000))
+    refused = recover(few, layer(few), seed=seed, raise_on_failure=False)
+    assert refused.outcome is Outcome.TOO_FEW_EXAMPLES
+    needed = refused.stats["examples_needed"]
+    assert len(few) < needed < 1_000
+    assert recover(enough[:needed], layer(enough[:needed]), seed=seed).certified
 
 
 def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:

@@ -104,9 +104,13 @@ SEARCH_DIRECTIONS = 48
 SEARCH_HEADS = 8
 SEARCH_STARTS = 4
 SEARCH_SCORES = 0.5
-"""Counts that are tried, starts for each, and the standard deviation of their scores: see `_search`."""
-SEARCH_EQUATIONS = 4.0
-"""Equations per unknown below which a count is not tried."""
+"""Counts that are tried, starts for each (half as many on independent tokens), and the standard deviation of their scores:
+see `_search`."""
+SEARCH_PLENTY = 24.0
+"""Equations per unknown of eight heads beyond which independent tokens show their heads in the moment, if they have any. With
+8 it failed (d = 24, m = 4; d = 32, m = 8), with 7 to 17 it showed what was there (d = 12 to 32, m = 2 to 8)."""
+SEARCH_AGREE = 1e-3
+"""Two starts of one count whose errors differ by less than this end it: below the right count most starts agree to 1e-4."""
 SEARCH_STEPS = 40
 SEARCH_INNER = 60
 SEARCH_EXAMPLES = 4_096
