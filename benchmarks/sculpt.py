@@ -123,9 +123,10 @@ def _figures(solution: Solution, seconds: float, case: dict[str, Any]) -> dict[s
     }
     if "slabs_needed" in solution.stats:
         figures |= {name: solution.stats[name] for name in ("slabs", "slabs_needed")}
-    if "widths_across" in found.get("span", {}):
-        figures["num_heads"] = found["span"]["num_heads"]
-        figures["width_across"] = max(found["span"]["widths_across"]) / case["scale"]
+    hull = _hull(solution)
+    if "widths_across" in hull:
+        figures["num_heads"] = hull["num_heads"]
+        figures["width_across"] = max(hull["widths_across"]) / case["scale"]
     if "recheck" in found:
         figures |= {name: found["recheck"][name] for name in ("slabs", "proved", "violated", "tolerance")}
     return figures
@@ -144,8 +145,14 @@ def _before_refine(
         "seconds": round(seconds - found["refine"].seconds, 2),
         "weights_error": max(apart.theta, apart.w),
         "hull_error": hull_error(answer, layer, model.sample(20_000, seed=case["seed"])),
-        "width_across": max(found["span"].evidence["widths_across"]) / case["scale"],
+        "width_across": max(_hull(solution)["widths_across"]) / case["scale"],
     }
+
+
+def _hull(solution: Solution) -> dict[str, Any]:
+    """Evidence of the hull on which the answer lies: the search may have asked for one head more."""
+    found = {phase.name: phase.evidence for phase in solution.phases}
+    return found.get("search", {}).get("span", found.get("span", {}))
 
 
 def _random_starts(layer: AttentionLayer, model: Any, case: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, Outcome, data, distance, recover
-from attnlearn.recovery.sculpt import SculptConfig
+from attnlearn.recovery.sculpt import SculptConfig, _carve, _hull
 from attnlearn.reporting import phase_figures
 from tests.recovery.sculpt._models import BiasedBits, Sphere
 
@@ -52,6 +52,21 @@ def test_two_heads_and_their_evidence(seed):
     drawn = [figure for phase in document["phases"] for figure in phase_figures(document, phase)]
     (widths,) = [figure for figure in drawn if figure.title == "Width of the body K by round"]
     assert [len(series.x) for series in widths.series] == [len(rounds)] * 2
+
+
+def test_a_head_too_few_is_noticed_on_select_examples(seed, monkeypatch):
+    def one_only(slabs, most):
+        return _hull.Count(1, [1.0], _hull.fit_hull(slabs, 1))
+
+    monkeypatch.setattr(_carve, "count_heads", one_only)
+    layer = AttentionLayer.random(2, 4, scale=4.0, seed=seed)
+    solution = sculpt(data.Gaussian(3, 4), layer, seed=seed)
+    assert solution.phase("span").evidence["num_heads"] == 1
+    found = solution.phase("search").evidence
+    assert found["tried"]["2"] < 0.7 * found["tried"]["1"]
+    assert found["span"]["num_heads"] == 2
+    assert solution.outcome is Outcome.RECOVERED
+    assert distance(solution.layer, layer).max < 1e-6
 
 
 def test_bad_knobs_are_one_line():

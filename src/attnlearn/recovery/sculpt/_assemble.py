@@ -27,7 +27,7 @@ from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._diagnose import broken_condition, fitting_layer
 from attnlearn.recovery.sculpt._recheck import recheck
 from attnlearn.recovery.sculpt._search import search
-from attnlearn.recovery.sculpt._span import span
+from attnlearn.recovery.sculpt._span import may_have_more, span, with_one_more
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import crude_sum
 
@@ -73,8 +73,20 @@ def unless_reached(phase: PhaseFunction) -> PhaseFunction:
 
 
 def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """Search, and note whether the answer reaches the target on the select side."""
+    """Search among the heads that the slabs show, and among one more as long as that explains select examples better.
+
+    Notes whether the answer reaches the target on the select side, and the evidence of the wider hull.
+    """
     state, info = search(problem, state, tools)
+    tried = {state.num_heads: info["select_error"]}
+    while info["select_error"] > calibration.UNEXPLAINED and may_have_more(problem, state):
+        wider, hull = span(with_one_more(problem, state), state, tools)
+        wider, found = search(problem, wider, tools)
+        tried[wider.num_heads] = found["select_error"]
+        if found["select_error"] > calibration.ONE_MORE_PAYS * info["select_error"]:
+            break
+        state, info = wider, found | {"span": hull}
+    info["tried"] = {str(heads): error for heads, error in tried.items()}
     if problem.target is not None:
         reached = info["select_worst"] <= calibration.TARGET_MARGIN * problem.target
         state = dataclasses.replace(state, reached=bool(reached))

@@ -54,7 +54,8 @@ def carve(
     tolerance, best = problem.config.tolerance, None
     while len(rounds) < problem.config.max_rounds:
         state, slabs = gather(problem, state, tolerance, tools)
-        if slabs is None or len(slabs.offsets) < calibration.FEWEST_SLABS * unknowns(state):
+        fewest = calibration.FEWEST_SLABS if best is None else calibration.FEWEST_AGAIN
+        if slabs is None or len(slabs.offsets) < fewest * unknowns(state):
             if best is None:
                 raise _nothing_to_carve(problem, state, slabs, tolerance, tools)
             break

@@ -52,3 +52,15 @@ def span(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str,
     if not np.isfinite(hull.base).all():
         raise Stop("HEADS_INDISTINGUISHABLE", evidence, state)
     return state, evidence
+
+
+def may_have_more(problem: Problem, state: State) -> bool:
+    """Whether one head more is neither excluded by the caller nor by m (k - 1) <= d_out."""
+    more = state.num_heads + 1
+    allowed = problem.num_heads is None and more <= problem.config.max_heads
+    return allowed and more * (problem.examples.tokens - 1) <= problem.examples.out_dim
+
+
+def with_one_more(problem: Problem, state: State) -> Problem:
+    """The problem of one head more than were counted: where slabs are few, the first clear gap may come too early."""
+    return dataclasses.replace(problem, num_heads=state.num_heads + 1)
