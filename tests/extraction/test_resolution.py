@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, Outcome
+from attnlearn import AttentionLayer, Outcome, Status
 from attnlearn.extraction import ExtractConfig, extract
 from tests.problems import broken_claims
 from tests.recovery.test_resolution import DIM, with_close_head, with_faint_head
@@ -15,6 +15,19 @@ ROUNDINGS = {
     "6 decimals": lambda y: np.round(y, 6),
     "noise of 1e-9": lambda y: y + 1e-9 * np.random.default_rng(0).standard_normal(y.shape),
 }
+
+
+@pytest.mark.parametrize("degenerate", [with_close_head, with_faint_head])
+def test_a_head_of_a_millionth_is_missed_in_float32_answers(degenerate, seed) -> None:
+    """It is not found, but the fit leaves more than rounding, and nothing is claimed about heads."""
+    rng = np.random.default_rng([seed, 8])
+    truth = degenerate(AttentionLayer.random(2, DIM, scale=2.5, seed=seed + 2), 1e-6, rng).astype(np.float32)
+    solution = extract(truth, DIM, seed=seed, progress=False, raise_on_failure=False)
+    assert solution.layer.num_heads == truth.num_heads - 1
+    assert solution.certificate.check("C2.fit").status is Status.FAILS
+    assert not solution.certificate.claim("C2").established
+    assert not solution.certificate.claim("C3").established
+    assert solution.outcome is Outcome.NOT_ESTABLISHED
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
