@@ -313,4 +313,4 @@ def test_real_layers_in_float32(seed, layers, name):
     assert distance(solution.layer.astype(np.float64), truth.astype(np.float64)).max < 1e-4
     assert solution.certified
     assert solution.stats["sequences"] <= 3_000
-    assert solution.stats["tokens"] <= 7_000
+    assert solution.stats["tokens"] <= 8_000
