@@ -64,7 +64,7 @@ def test_fewer_examples_than_the_moment_wants(seed) -> None:
     assert distance(solution.layer, layer).max < 1e-10
 
 
-def test_what_is_needed_reaches_the_next_numbers_of_heads(seed) -> None:
+def test_too_few_examples_ask_for_a_number_that_is_right(seed) -> None:
     layer = AttentionLayer.random(3, 8, scale=1.0, seed=seed)
     few, enough = (data.Gaussian(3, 8).sample(num, seed=seed + 1) for num in (60, 3_000))
     refused = recover(few, layer(few), seed=seed, raise_on_failure=False)
