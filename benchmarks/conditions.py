@@ -27,7 +27,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
 
 
 def population() -> list[dict[str, Any]]:
-    """Sixty layers of few shapes, so that little is compiled; constants were set on seeds below 20, these are others."""
+    """Sixty-four layers of few shapes, so that little is compiled; constants were set on seeds below 20, these are others."""
     base = {"kind": "generic", "dim": 8, "heads": 3, "k": 4, "tokens": "Gaussian", "scale": 2.0, "seed": 20}
     plenty = {"offered": 8000}
     rows = [base | {"seed": seed} | plenty for seed in range(20, 26)]
@@ -50,7 +50,9 @@ def population() -> list[dict[str, Any]]:
     pairs = base | {"k": 2, "tokens": "Boolean"} | plenty
     rows += [pairs | {"kind": kind, "heads": m} for kind in ("parity", "rounding") for m in (2, 4)]
     rows += [pairs | {"k": 4, "kind": "parity", "heads": 4}]
-    searched = {(3, 566), (2, 283)}
+    larger = {"dim": 16, "heads": 4, "k": 6}, {"dim": 24, "heads": 4}
+    rows += [base | shape | {"offered": num} for shape in larger for num in (2000, 120)]
+    searched = {(3, 566), (2, 283), (4, 2000)}
     return [
         row | {"search": row.get("distance") == 0.3 or (row["heads"], row["offered"]) in searched}
         for row in rows
