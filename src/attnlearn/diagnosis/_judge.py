@@ -120,7 +120,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     reason = reason or _undetermined(facts, "C2.keys") or _failing(checks, ("attention.scores",))
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
     if not reason and needed > limit and needed == fitted_examples(unknowns(layer, None), k * layer.out_dim):
-        reason = f"{spoken(needed)} examples determine and certify so many unknowns"
+        reason = f"it takes {spoken(needed)} examples to determine and to certify so many unknowns"
     elif not reason and needed > limit:
         seen = gap.ratio_without(hidden)
         reason = (
