@@ -15,7 +15,7 @@ from attnlearn.solve._chunks import whitening
 from attnlearn.solve._refine import Refined
 from attnlearn.solve._split import Split
 
-FEW = SculptConfig(num_examples=60_000, held_examples=20_000)
+FEW = SculptConfig(num_examples=40_000, held_examples=20_000)
 # All layers here act on the same tokens, so that what names the reason is compiled once.
 TOKENS = data.Boolean(4, 8)
 

@@ -47,11 +47,12 @@ def test_random_starts_find_the_heads(rng, seed, tools) -> None:
     assert info["searched"][-1]["select_error"] < 1e-3
 
 
-def test_independent_tokens_are_searched_only_when_they_are_too_few(rng, tools) -> None:
-    x = rng.standard_normal((NUM, TOKENS, DIM))
+@pytest.mark.parametrize(("num", "few"), [(NUM, False), (100, True)])
+def test_independent_tokens_are_searched_only_when_they_are_too_few(rng, tools, num, few) -> None:
+    x = rng.standard_normal((num, TOKENS, DIM))
     problem, state = prepared(x, AttentionLayer.random(2, DIM)(x), tools)
     assert not searchable(problem, state, Stop("TOKENS_DEGENERATE", {}))
-    assert searchable(problem, state, Stop("TOO_FEW_EXAMPLES", {}))
+    assert searchable(problem, state, Stop("TOO_FEW_EXAMPLES", {})) is few
 
 
 def test_fewer_examples_than_the_moment_wants(seed) -> None:
