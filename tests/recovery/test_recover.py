@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, NotEstablished, Outcome, data, distance, recover
+from attnlearn._certificate import Status
 from attnlearn._serialize import schema
 from attnlearn.recovery.spectral import SpectralConfig
 from tests.problems import HOSTILE, broken_claims
@@ -159,6 +160,18 @@ def test_groups_stay_on_one_side(truth, x) -> None:
 def test_a_missed_target_is_not_established(truth, x) -> None:
     found = recover(x, truth(x), target=1e-16, raise_on_failure=False)
     assert not found.certified
+
+
+def test_a_target_ends_the_run_there(truth, x) -> None:
+    found = recover(x, truth(x), target=1e-3)
+    claims = {claim.code: claim.established for claim in found.certificate.claims}
+    assert claims == {"C1": True, "C2": False, "C3": False}
+    assert found.phase("refine").evidence["stop"] == "target"
+    assert found.certificate.check("C3.bound").status is Status.NOT_RUN
+    fresh = np.random.default_rng(99).standard_normal((4_000, *x.shape[1:]))
+    error = np.linalg.norm(found.layer(fresh) - truth(fresh), axis=(1, 2))
+    assert np.mean(error > 1e-3 * np.linalg.norm(truth(fresh), axis=(1, 2))) < 0.01
+    assert error.max() > 1e-12  # it did stop early
 
 
 @pytest.mark.parametrize("family", ["too few", "perceptron", "wrong count", "positions"])

@@ -104,7 +104,7 @@ def data_gap(x: np.ndarray, y: np.ndarray, mask: np.ndarray | None, seed: int) -
         return Gap(np.zeros(1), 0.0, fitted, share, 0, stopped), evidence, state
     tools = _tools(seed)
     try:
-        state, _ = moment(problem, state, tools)
+        state, _ = moment(problem, state, tools, every=True)
         state, _ = count(problem, state, tools)
     except Stop as stop:
         stopped, state = stop.outcome_name, stop.state or state

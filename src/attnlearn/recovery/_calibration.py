@@ -20,6 +20,11 @@ WHOLE_STEPS = 8
 START_RANK = 1e-4
 """Singular values of a given start below this share of the head's largest are not counted towards its rank: products
 of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
+TARGET_MARGIN = 0.7
+"""The worst select error must be below this share of the target before the certify side is asked: with 2,000
+select and 2,000 certify examples the two maxima differ by less."""
+TARGET_RESIDUAL = 0.1
+"""Refine stops at this share of the target: the worst of 2,000 examples has two to six times the error of the average."""
 FIT_SHARE = 0.75
 """Share of the examples on the fit side when data are scarce."""
 CERTIFIED_LEAST = 200

@@ -24,7 +24,7 @@ from attnlearn.data import as_examples
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
-from attnlearn.recovery._refining import answer
+from attnlearn.recovery._refining import FITTED, answer
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import PhaseFunction
@@ -34,19 +34,19 @@ from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._split import Split
 
 
-def growing(refine: PhaseFunction) -> PhaseFunction:
-    """The phase `refine`, repeated with a further head as long as an unexplained misfit falls by that."""
+def growing(refine: PhaseFunction, first: PhaseFunction) -> PhaseFunction:
+    """The phase `first`, then `refine` with a further head as long as an unexplained misfit falls by that."""
 
     @wraps(refine)
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-        first = found = refine(problem, state, tools)
+        seen = found = first(problem, state, tools)
         tried: list[dict[str, Any]] = []
         while _affordable(problem, found[0]) and _missing(problem, found, tools, again=bool(tried)):
             further = _one_more(problem, found, refine, tools, tried)
             if further is None:
                 break
             found = further
-        state, info = first if _misfit(found) else found
+        state, info = seen if _misfit(found) else found
         return state, info | ({"grown": tried} if tried else {})
 
     return run
@@ -58,7 +58,7 @@ def _misfit(found: tuple[State, dict[str, Any]]) -> bool:
 
 def _missing(problem: Problem, found: tuple[State, dict[str, Any]], tools: Tools, *, again: bool) -> bool:
     """Whether what the answer leaves of the outputs speaks for a head that is not there."""
-    if problem.num_heads is not None or found[1]["stop"] == "floor":
+    if problem.num_heads is not None or found[1]["stop"] in FITTED:
         return False
     state = found[0]
     sample = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])

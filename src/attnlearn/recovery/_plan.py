@@ -121,8 +121,7 @@ def refine_sequences(examples: Examples, fit: int, heads: int) -> int:
 def _memory(examples: Examples, fit: int, heads: int, drawn: bool) -> int:
     k, d, o = examples.tokens, examples.dim, examples.out_dim
     values = k * (d + o)
-    whole, few = 4 * fit * values, 4 * fit * values // spectral.SUBSET
-    cached = sum(size for size in (whole, few) if size <= spectral.CACHE_BYTES)
+    cached = min(4 * fit * values, spectral.CACHE_BYTES)
     refined = calibration.REFINE_COPIES * 8 * refine_sequences(examples, fit, heads) * values
     linear = min(
         LINEARIZATION_BYTES, 4 * _refine_rows(examples, fit, heads) * heads * (k + d + 2 * o + 2 * d)
@@ -141,12 +140,7 @@ def _flops(examples: Examples, fit: int, heads: int) -> float:
     k, d, o = examples.tokens, examples.dim, examples.out_dim
     rows = fit * k
     one = 4 * (d * o + 2 * k * d + d * d)  # one vector, one row, both products of a pass
-    moment = (
-        calibration.PLANNED_PASSES
-        * rows
-        * one
-        * (heads + spectral.SPARE + spectral.VECTORS / spectral.SUBSET)
-    )
+    moment = calibration.PLANNED_PASSES * rows * one * (heads + 2 * spectral.SPARE)
     inner = 4 * heads * d * (o + d)  # one row of one product with the Gauss-Newton matrix
     return moment + 4 * rows * d * d + calibration.PLANNED_INNER * _refine_rows(examples, fit, heads) * inner
 

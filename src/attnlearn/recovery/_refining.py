@@ -30,6 +30,8 @@ from attnlearn.solve._certify import (
 from attnlearn.solve._refine import RefineConfig, Refined, refine
 
 State = TypeVar("State")
+FITTED = ("floor", "target")
+"""How `refine` stops when there is nothing left to explain."""
 
 
 def answer(state: Any) -> AttentionLayer:
@@ -45,6 +47,7 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     runs = _Attempts(problem, start, guess, tools)
     best = runs.attempt(start, runs.fit, guess)
     for improve in (
+        runs.beyond_the_target,
         runs.with_free_rank,
         runs.with_every_example,
         runs.without_idle_heads,
@@ -68,6 +71,7 @@ class _Attempt(NamedTuple):
     refined: Refined
     error: float  # on select examples
     exact: bool  # to the rounding of the data's dtype
+    enough: bool  # that, or to the target
 
 
 class _Attempts:
@@ -75,6 +79,7 @@ class _Attempts:
 
     def __init__(self, problem: Any, start: AttentionLayer, rank: int | None, tools: Tools) -> None:
         self.examples, self.split, self.tools = problem.examples, problem.split, tools
+        self.target = problem.target
         rows = self.examples.tokens * self.examples.out_dim
         most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, rank) / rows))
         self.fit = held(self.examples, self.split.fit[: max(most, calibration.REFINE_FEWEST)])
@@ -84,7 +89,8 @@ class _Attempts:
     def attempt(self, start: AttentionLayer, fit: Held, rank: int | None, **limits: Any) -> _Attempt:
         """Refine `start` with Theta of the given rank on `fit`."""
         dtype = self.examples.dtype
-        tolerance = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
+        rounding = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
+        tolerance = max(rounding, calibration.TARGET_RESIDUAL * (self.target or 0.0))
         refined = refine(
             start.astype(np.float64),
             fit.x.astype(np.float64),  # what float32 outputs can tell lies below what float32 sums can hold
@@ -108,22 +114,31 @@ class _Attempts:
     def judged(self, refined: Refined) -> _Attempt:
         """The answer with its error on the select side."""
         layer = refined.layer.astype(self.examples.dtype)
-        error = _rms(unit_errors(layer, self.select, self.scale))
+        errors = unit_errors(layer, self.select, self.scale)
+        error = _rms(errors)
         limit = exactness_limit(rounding_floor(layer, self.select, self.scale), self.examples.dtype)
-        return _Attempt(refined, error, error <= limit)
+        reached = errors.max() <= calibration.TARGET_MARGIN * (self.target or 0.0)
+        return _Attempt(refined, error, error <= limit, bool(error <= limit or reached))
+
+    def beyond_the_target(self, best: _Attempt) -> _Attempt:
+        """The average example may be on target while the worst is not: then as far as rounding allows."""
+        if best.enough or best.refined.stop != "target" or self.target is None:
+            return best
+        self.target = None
+        return self.attempt(best.refined.layer, self.fit, best.refined.rank)
 
     def with_free_rank(self, best: _Attempt) -> _Attempt:
         """The rank may be what keeps the fit from being exact."""
-        if best.exact or best.refined.rank is None:
+        if best.enough or best.refined.rank is None:
             return best
         whole = self.attempt(best.refined.layer, self.fit, None, max_steps=calibration.WHOLE_STEPS)
         if whole.error >= calibration.WHOLE_BETTER * best.error:
             return best
-        return whole if whole.exact else self.attempt(whole.refined.layer, self.fit, None)
+        return whole if whole.enough else self.attempt(whole.refined.layer, self.fit, None)
 
     def with_every_example(self, best: _Attempt) -> _Attempt:
         """Where there is noise to average out."""
-        if best.exact or best.refined.stop != "noise" or best.error >= calibration.MISFIT:
+        if best.enough or best.refined.stop != "noise" or best.error >= calibration.MISFIT:
             return best
         every = held(self.examples, self.split.fit[: _affordable(self.examples)])
         return self.attempt(best.refined.layer, every, best.refined.rank, equations_per_unknown=np.inf)
@@ -136,7 +151,7 @@ class _Attempts:
         if needed.num_heads == layer.num_heads:
             return best
         fewer = self.attempt(needed, self.fit, best.refined.rank)
-        return fewer if fewer.exact or fewer.error <= best.error else best
+        return fewer if fewer.enough or fewer.error <= best.error else best
 
     def with_flat_heads(self, best: _Attempt) -> _Attempt:
         """A Theta that is zero to rounding is zero: relative to its own size nothing could be said of it."""

@@ -48,7 +48,7 @@ def route_from(start: AttentionLayer) -> Route:
     prepare, *_ = spectral_phases(config)
 
     def problem(examples, split, causal, num_heads, target, drawn):
-        return Problem(examples, split, start.causal, start.num_heads)
+        return Problem(examples, split, start.causal, start.num_heads, target)
 
     phases = [prepare, ("start", begin_at(start)), ("refine", refine_phase)]
     return Route("start", phases, State(), problem, start_hash(start), config.num_examples)
@@ -57,6 +57,7 @@ def route_from(start: AttentionLayer) -> Route:
 def _spectral(config: Any) -> Route:
     from attnlearn.recovery._grow import growing
     from attnlearn.recovery._refining import refine_phase
+    from attnlearn.recovery._second_look import with_second_look
     from attnlearn.recovery.spectral import SpectralConfig, choose_scale, spectral_phases
     from attnlearn.recovery.spectral._state import Problem, State
 
@@ -64,9 +65,12 @@ def _spectral(config: Any) -> Route:
     require(isinstance(config, SpectralConfig), "config", "must be a SpectralConfig", config)
 
     def problem(examples, split, causal, num_heads, target, drawn):
-        return Problem(examples, split, causal, num_heads)
+        return Problem(examples, split, causal, num_heads, target)
 
-    phases = [*spectral_phases(config), ("refine", growing(refine_phase))]
+    phases = [
+        *spectral_phases(config),
+        ("refine", growing(refine_phase, first=with_second_look(refine_phase))),
+    ]
 
     def scale(model, oracle, seed):
         return choose_scale(model, oracle, seed=seed) if config.token_scale is None else config.token_scale

@@ -1,7 +1,7 @@
 """A student of the right shape trained by Adam: what one does without any of the theory.
 
-Factors Wq, Wk, Wv, Wo with biases, batch 256, cosine schedule from a rate to zero; the number of heads, their rank and
-the causal mask are given to it. Steps run in compiled blocks, and between blocks the error on fresh examples is looked
+Factors Wq, Wk, Wv, Wo of a given rank, or Theta and W themselves when the rank is not told, with biases; batch 256, cosine
+schedule from a rate to zero; the number of heads and the causal mask are given to it. Steps run in compiled blocks, and between blocks the error on fresh examples is looked
 at, so that a run ends when it reaches its target. The benchmarks' rival and `reproduce hardness` share this one loop.
 """
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlearn import AttentionLayer
+from attnlearn._forward import Parameters, attention_forward
 
 BATCH = 256
 BLOCK = 250
@@ -48,13 +49,17 @@ def train_once(
     }
 
 
-def start(truth: AttentionLayer, rank: int, seed: int, dtype: Any) -> dict[str, jax.Array]:
-    """The usual initialization: every factor normal with variance one over its inputs."""
+def start(truth: AttentionLayer, rank: int | None, seed: int, dtype: Any) -> dict[str, jax.Array]:
+    """The usual initialization: every factor normal with variance one over its inputs; Theta like a product of two."""
     m, d, o = truth.w.shape
     rng = np.random.default_rng([seed, 0xADA])
     shapes = {"query": (m, d, rank), "key": (m, d, rank), "value": (m, d, rank), "output": (m, rank, o)}
+    if rank is None:
+        shapes = {"theta": (m, d, d), "w": (m, d, o)}
     params = {name: rng.standard_normal(shape) / np.sqrt(shape[1]) for name, shape in shapes.items()}
-    params |= {"query_bias": np.zeros((m, rank)), "output_bias": np.zeros(o)}
+    params |= {"query_bias": np.zeros((m, d if rank is None else rank)), "output_bias": np.zeros(o)}
+    if rank is None:
+        params["theta"] = params["theta"] / np.sqrt(d)
     return {name: jnp.asarray(value, dtype) for name, value in params.items()}
 
 
@@ -66,6 +71,9 @@ def zeros(params: dict[str, jax.Array]) -> tuple[Any, Any]:
 @partial(jax.jit, static_argnums=2)
 def student(params: dict[str, jax.Array], x: jax.Array, causal: bool) -> jax.Array:
     """The student's outputs."""
+    if "theta" in params:
+        layer = Parameters(params["theta"], params["w"], params["query_bias"], params["output_bias"])
+        return attention_forward(layer, x, None, causal)
     queries = jnp.einsum("nad,mdr->nmar", x, params["query"]) + params["query_bias"][:, None]
     keys = jnp.einsum("nbd,mdr->nmbr", x, params["key"])
     scores = jnp.einsum("nmar,nmbr->nmab", queries, keys) / np.sqrt(queries.shape[-1])

@@ -95,6 +95,8 @@ FORCING_MOST = 0.1
 FORCING_LEAST = 1e-4
 """Accuracy of the inner solves: the relative residual, kept between these. The lower end is what float32
 products deliver, so one outer step wins at most four digits and float64 is never needed inside."""
+FORCING_SPARE = 0.3
+"""... and never more than a third of what a tolerance asks for."""
 DOUBLE_BELOW = 1e-4
 """Relative residual at which residuals move to float64; float32 evaluates them to about 3e-7."""
 LOWER_BELOW = 3e-4

@@ -73,7 +73,8 @@ def certify(
     """Judge `layer` on the certify examples `held`; the Jacobian is taken on `fitted`, any examples with their outputs.
 
     How well examples determine a layer is no statistical claim: those of the fit may show it, and the error there is
-    measured like the one on `held`.
+    measured like the one on `held`. With `target` only C1 is asked for: the others, which need an exact fit, are judged
+    when there is one.
     `scale` is the root mean square of an example's output, fixed on the fit side. `attempts` counts how many
     answers were judged on these examples, this one included: the confidence is shared among them.
     """
@@ -82,6 +83,8 @@ def certify(
     eps = float(errors.max())
     floor = rounding_floor(layer, held, scale)
     c1, function_checks = _function_claim(eps, len(errors), target, delta / attempts)
+    if target is not None and c1.established and eps > exactness_limit(floor, layer.dtype):
+        return _function_only(c1, function_checks)
     c3, parameter_checks, bound = _parameter_claim(layer, eps, floor, scale, fitted, support, rank)
     c2, count_checks = _count_claim(layer, eps, floor, bound, held, scale, support)
     counted = Check.compare(
@@ -167,6 +170,19 @@ def _function_claim(eps: float, units: int, target: float | None, delta: float) 
         1 - delta,
     )
     return claim, checks
+
+
+def _function_only(c1: Claim, checks: list[Check]) -> Certificate:
+    """The certificate of a fit that is as good as was asked for, and not exact."""
+    others = (
+        Claim("C2", "the number of heads was not asked for", established=False),
+        Claim("C3", "the parameters were not asked for", established=False),
+    )
+    unasked = [
+        Check("C2.exact", Status.NOT_RUN, text="fit exact to rounding: not asked for"),
+        Check("C3.bound", Status.NOT_RUN, text="bound on the error of every Theta and W: not asked for"),
+    ]
+    return Certificate((c1, *others), (*checks, *unasked))
 
 
 def exactness_limit(floor: float, dtype: np.dtype) -> float:

@@ -232,7 +232,11 @@ class _Run:
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
         rest = (np.asarray(fit.rest) / norm).astype(np.float32)
-        accuracy = min(calibration.FORCING_MOST, max(residual, calibration.FORCING_LEAST))
+        # No digit is solved for that the tolerance does not ask for.
+        accuracy = max(
+            residual, calibration.FORCING_LEAST, calibration.FORCING_SPARE * self.config.tolerance / residual
+        )
+        accuracy = min(calibration.FORCING_MOST, accuracy)
         raise_by = 4.0
         while damping <= calibration.DAMPING_LIMIT:
             began = time.perf_counter()

@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from attnlearn._errors import AttnlearnError
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._refining import refine_phase
+from attnlearn.recovery._calibration import TARGET_MARGIN
+from attnlearn.recovery._refining import FITTED, refine_phase
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._carve import carve
 from attnlearn.recovery.sculpt._config import SculptConfig
@@ -88,7 +89,7 @@ def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, 
         state, info = wider, found | {"span": hull}
     info["tried"] = {str(heads): error for heads, error in tried.items()}
     if problem.target is not None:
-        reached = info["select_worst"] <= calibration.TARGET_MARGIN * problem.target
+        reached = info["select_worst"] <= TARGET_MARGIN * problem.target
         state = dataclasses.replace(state, reached=bool(reached))
     return state, info
 
@@ -96,7 +97,7 @@ def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, 
 def explained_refine(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Refine; when the answer does not fit and another layer does, say which condition that one breaks."""
     state, info = refine_phase(problem, state, tools)
-    if info["stop"] in ("floor", "target"):
+    if info["stop"] in FITTED:
         return state, info
     layer = fitting_layer(problem, state, tools)
     if layer is None:

@@ -145,9 +145,6 @@ BATCHES_AHEAD = 8
 # --- recheck ---------------------------------------------------------------------------------------------
 ROUNDING = 1e-6
 """Relative rounding of a proved half-width."""
-TARGET_MARGIN = 0.7
-"""The worst select error must be below this share of the target before the certify side is asked: with 2,000
-select and 2,000 certify examples the two maxima differ by less."""
 
 # --- diagnose --------------------------------------------------------------------------------------------
 DIAGNOSED = 1_024

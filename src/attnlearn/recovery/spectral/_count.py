@@ -14,6 +14,7 @@ Cost: a few unmixings of a few hundred sequences; every candidate starts from it
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -34,7 +35,8 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     most = max(1, min(visible if given is None else given, len(values)))
     rng = tools.rng("count")
     model, other = span_models(problem, state, min(most + 1, len(values)), rng)
-    a, residuals = _pruned(model.leading(most), other.leading(most), most, given is None, rng, tools.engine)
+    start = best_start(model.leading(most), most, rng, engine=tools.engine)
+    a, residuals = _pruned(model.leading(most), other.leading(most), start, prune=given is None)
     heads = len(a)
     if heads == most and model.l > most:
         residuals[most + 1] = _one_more(model, other, a, rng)
@@ -45,40 +47,38 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "given": given,
         "weakest_over_floor": weakest / floor,
         "next_over_floor": float(values[visible] / floor) if visible < len(values) else None,
-        "examples_for_clear_view": _clear(problem, weakest, floor),
+        "examples_for_clear_view": _clear(problem, state, weakest),
         "select_residuals": {str(number): value for number, value in sorted(residuals.items())},
     }
-    if given is None and heads == visible and _crowded(values, floor, heads):
+    if given is None and _crowded(values, floor, heads, visible):
         needed = max(
             int(calibration.VISIBLE_AT**2 * problem.examples.num), evidence["examples_for_clear_view"]
         )
         raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": needed}, state)
-    return dataclasses.replace(state, num_heads=heads, coordinates=a), evidence
+    return dataclasses.replace(state, num_heads=heads, coordinates=a, agreed=start.agreed), evidence
 
 
-def _crowded(values: np.ndarray, floor: float, heads: int) -> bool:
-    """Whether the values run into the floor without a gap, so that where to cut is chance."""
+def _crowded(values: np.ndarray, floor: float, heads: int, visible: int) -> bool:
+    """Whether the values run into the floor without a gap, or a head hardly above it is kept and another is not."""
     if heads >= len(values) or values[heads - 1] > calibration.VISIBLE_AT * floor:
         return False
-    return bool(values[heads - 1] < calibration.GAP * values[heads])
+    hidden = values[heads] > calibration.NOISE_MOST * floor
+    return bool(heads < visible or hidden or values[heads - 1] < calibration.GAP * values[heads])
 
 
-def _clear(problem: Problem, weakest: float, floor: float) -> int:
-    signal = np.sqrt(max(weakest**2 - floor**2, (0.1 * floor) ** 2))
-    return int(np.ceil(problem.examples.num * (calibration.VISIBLE_AT * floor / signal) ** 2))
+def _clear(problem: Problem, state: State, weakest: float) -> int:
+    """Examples, all sides of the split included, with which the weakest head would stand out clearly."""
+    signal = np.sqrt(max(weakest**2 - state.floor**2, (0.1 * state.floor) ** 2))
+    share = state.moment_examples / len(problem.split.fit)
+    return int(np.ceil(problem.examples.num * share * (calibration.VISIBLE_AT * state.floor / signal) ** 2))
 
 
 def _pruned(
-    model: SpanModel,
-    other: SpanModel,
-    heads: int,
-    prune: bool,
-    rng: np.random.Generator,
-    engine: Engine,
+    model: SpanModel, other: SpanModel, start: Unmixed, *, prune: bool
 ) -> tuple[Float[np.ndarray, "m l"], dict[int, float]]:
     """Coordinates of the heads that are needed, and the residual on select examples by number of heads."""
-    a, fit, _, _ = best_start(model, heads, rng, engine=engine)
-    residuals = {heads: other.judge(a, fit.mixing)}
+    a, fit = start.coordinates, start.fit
+    residuals = {len(a): other.judge(a, fit.mixing)}
     while len(a) > 1:
         size = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a * model.spread, axis=1)
         fewer, found, _ = model.descend(np.delete(a, np.argmin(size), axis=0))
@@ -120,13 +120,27 @@ def span_models(
     return SpanModel(some(split.fit, wanted), *basis), SpanModel(some(split.select, select), *basis)
 
 
+class Unmixed(NamedTuple):
+    """The best of several starts: its coordinates and fit, and the residual share and number of steps of every start."""
+
+    coordinates: Float[np.ndarray, "m l"]
+    fit: Fit
+    shares: list[float]
+    steps: list[int]
+
+    @property
+    def agreed(self) -> bool:
+        """Whether two starts ended in the best optimum."""
+        return sum(share <= (1 + calibration.AGREE) * min(self.shares) for share in self.shares) > 1
+
+
 def best_start(
     model: SpanModel,
     heads: int,
     rng: np.random.Generator,
     first: Float[np.ndarray, "m l"] | None = None,
     engine: Engine = LOCAL,
-) -> tuple[Float[np.ndarray, "m l"], Fit, list[float], list[int]]:
+) -> Unmixed:
     """The best of several starts, `first` and random ones; two that agree end the search.
 
     On an engine with workers all starts are tried at once, and those after the end of the search are not looked at.
@@ -138,10 +152,10 @@ def best_start(
         map(model.descend, starts) if engine.in_process else engine.map(model.descend, starts)
     ):
         steps.append(taken)
-        agree = best is not None and abs(fit.share - best[1].share) < calibration.AGREE * best[1].share
         shares.append(fit.share)
         if best is None or fit.share < best[1].share:
             best = a, fit
-        if agree and best[1].share <= min(shares):
+        found = Unmixed(*best, shares, steps)
+        if found.agreed:
             break
-    return *best, shares, steps
+    return found

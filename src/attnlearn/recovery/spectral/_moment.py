@@ -36,31 +36,43 @@ Left = Float[np.ndarray, "l u r"]
 Right = Float[np.ndarray, "l r o"]
 
 
-def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
-    """Singular values and vectors of the deflated moment, and the noise floor under them."""
-    fit = problem.split.fit
+def moment(problem: Problem, state: State, tools: Tools, *, every: bool = False) -> tuple[State, dict]:
+    """Singular values and vectors of the deflated moment, and the noise floor under them.
+
+    On few of the fit examples first, then on more, until the heads stand clear of the noise; on all of them if `every`.
+    """
+    fit, given = problem.split.fit, problem.num_heads
     rng = tools.rng("moment")
-    operator = MomentOperator(RowSource(problem, state, fit), state, tools.engine)
-    some = np.sort(rng.permutation(fit)[: _subset(len(fit))])
-    few = MomentOperator(RowSource(problem, state, some), state, tools.engine)
-    measured, computed = measured_floor(few, rng), noise_floor(few, state)
-    floor = noise_floor(operator, state) * max(1.0, measured / computed)
-    given = problem.num_heads
-    vectors = calibration.VECTORS if given is None else given + calibration.SPARE
-    svd = _Deflated(operator.start(rng, min(vectors, operator.most)), given)
-    history = _passes(
-        svd, few, floor * np.sqrt(operator.pairs / few.pairs), 3 * calibration.SETTLED, rng, tools
-    )
-    if few.pairs < operator.pairs:
-        svd.trim(max(svd.heads + calibration.SPARE + 1, calibration.VECTORS // 2))
-        history += _passes(svd, operator, floor, calibration.SETTLED, rng, tools)
+    order, num = rng.permutation(fit), _few(len(fit))
+    svd, excess, history = None, 1.0, []
+    while True:
+        operator = MomentOperator(RowSource(problem, state, np.sort(order[:num])), state, tools.engine)
+        computed, last = noise_floor(operator, state), num == len(fit)
+        if svd is None or not last:
+            excess = measured_floor(operator, rng) / computed
+        floor = computed * max(1.0, excess)
+        if svd is None:
+            vectors = calibration.VECTORS if given is None else given + calibration.SPARE
+            svd = _Deflated(operator.start(rng, min(vectors, operator.most)), given)
+        history += _passes(svd, operator, floor, (1 if last else 3) * calibration.SETTLED, rng, tools)
+        if last or (svd.clear(floor) and not every):
+            break
+        num = _more(num, len(fit), svd.weakest / floor)
+        if num == len(fit) or svd.weakest > calibration.VISIBLE_AT * floor:
+            svd.trim(max(svd.heads + calibration.SPARE + 1, calibration.VECTORS // 2))
     state = dataclasses.replace(
-        state, singular_values=svd.values, query_basis=svd.left, value_basis=svd.right, floor=float(floor)
+        state,
+        singular_values=svd.values,
+        query_basis=svd.left,
+        value_basis=svd.right,
+        floor=float(floor),
+        moment_examples=num,
     )
     evidence = {
         "singular_values": svd.values.tolist(),
         "floor": float(floor),
-        "floor_measured_over_computed": float(measured / computed),
+        "floor_measured_over_computed": float(excess),
+        "examples": num,
         "passes": len(history),
         "history": history,
         "visible": svd.heads,
@@ -69,6 +81,22 @@ def moment(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         needed = examples_needed(problem, state, svd.values, floor)
         raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": needed}, state)
     return state, evidence
+
+
+def _few(most: int) -> int:
+    """Examples to look at first."""
+    return calibration.FIRST_LOOK if most >= 2 * calibration.FIRST_LOOK else most
+
+
+def _more(num: int, most: int, weakest: float) -> int:
+    """Examples to look at next: as many as should lift the weakest head seen so far (in floors) clear of the noise.
+
+    >>> _more(1_000, 20_000, 1.5), _more(1_000, 20_000, 1.0), _more(4_000, 6_000, 1.5)
+    (3120, 4000, 6000)
+    """
+    missing = (calibration.CLEAR**2 - 1) / max(weakest**2 - 1, 1e-3)
+    wanted = int(num * np.clip(calibration.LOOK_MARGIN * missing, 2, 4))
+    return wanted if wanted <= calibration.LOOK_MOST * most else most
 
 
 def _passes(
@@ -84,18 +112,18 @@ def _passes(
     for _ in range(calibration.PASSES):
         change = svd.step(operator, floor)
         history.append(svd.values.tolist())
-        tools.progress.update(heads=svd.heads, weakest=float(svd.values[max(svd.heads - 1, 0)] / floor))
+        tools.progress.update(heads=svd.heads, weakest=svd.weakest / floor)
         vectors = len(svd.values)
         crowded = svd.given is None and vectors - svd.heads < calibration.SPARE
         if svd.complete and crowded and vectors < min(operator.most, calibration.MOST_VECTORS):
             svd.widen(operator.start(rng, min(vectors, operator.most - vectors)))
-        elif svd.complete and change < settled:
+        elif (
+            svd.complete
+            and change < settled
+            and len(history) >= (1 if svd.heads else calibration.BLIND_PASSES)
+        ):
             break
     return history
-
-
-def _subset(num: int) -> int:
-    return max(min(num, 256), num // calibration.SUBSET)
 
 
 class _Deflated:
@@ -137,6 +165,17 @@ class _Deflated:
         if self.heads != heads or heads == 0:
             return np.inf if self.heads or heads else 0.0
         return float(np.max(np.abs(self.values[:heads] - before[:heads]) / self.values[:heads]))
+
+    @property
+    def weakest(self) -> float:
+        """The value of the weakest head, or the largest value when there is none."""
+        return float(self.values[max(self.heads - 1, 0)])
+
+    def clear(self, floor: float) -> bool:
+        """Whether the heads stand well above the floor, and what follows them is noise."""
+        if self.heads == 0 or self.weakest < calibration.CLEAR * floor:
+            return False
+        return self.heads == len(self.values) or self.values[self.heads] < calibration.NOISE_MOST * floor
 
     def trim(self, count: int) -> None:
         """Stop following vectors beyond `count`: noise, once the heads are known."""

@@ -24,6 +24,7 @@ class Problem:
     split: Split
     causal: bool | None = None
     num_heads: int | None = None
+    target: float | None = None
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class State:
 
     prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
     correlations of z, its excess kurtosis, the linear fit of the outputs, the output whitening.
-    moment: singular values, query_basis and value_basis (in white coordinates), floor.
-    count: num_heads and the heads' coordinates on the span. unmix: the layer in the caller's coordinates, and the
+    moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
+    count: num_heads, the heads' coordinates on the span, and whether two starts agreed on them. unmix: the layer in the caller's coordinates, and the
     inferred rank. stopped: the outcome with which a phase ended and left the problem to the search, and the examples
     that it asked for.
 
@@ -55,8 +56,10 @@ class State:
     query_basis: Float[np.ndarray, "l r1 r"] | None = None
     value_basis: Float[np.ndarray, "l r o"] | None = None
     floor: float | None = None
+    moment_examples: int | None = None
     num_heads: int | None = None
     coordinates: Float[np.ndarray, "m l"] | None = None
+    agreed: bool | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None

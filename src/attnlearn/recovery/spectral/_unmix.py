@@ -1,8 +1,9 @@
 """Unmix: from the span to a layer that refine can start from.
 
-Theory, section 3 (Unmix, Whitening). Variable projection on the span, from the coordinates that the count found
-and from random ones, on fresh rows, gives each head's Theta_i and c_i. W_i and b then follow by least squares on the attention
-of the found heads, free of the span. Everything is carried back to the caller's coordinates:
+Theory, section 3 (Unmix, Whitening). Variable projection on the span, on fresh rows, from the coordinates that the
+count found (and from random ones, if the starts of the count ended in different optima), gives each head's Theta_i and
+c_i. W_i and b then follow by least squares on the attention of the found heads, free of the span. Everything is carried
+back to the caller's coordinates:
 
     Theta = B^{+T} Theta' B^+,  c = B^{+T} c' - Theta^T mu,  W = B^{+T} W',  b = b' - mu^T S.
 
@@ -22,7 +23,7 @@ from jaxtyping import Float
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
-from attnlearn.recovery.spectral._count import best_start, span_models
+from attnlearn.recovery.spectral._count import Unmixed, best_start, span_models
 from attnlearn.recovery.spectral._rows import RowSource, output_whitening
 from attnlearn.recovery.spectral._state import Problem, State
 
@@ -33,7 +34,12 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     rng = tools.rng(f"unmix {heads}")
     vectors = state.coordinates.shape[1]
     model, other = span_models(problem, state, vectors, rng)
-    a, fit, shares, steps = best_start(model, heads, rng, state.coordinates, tools.engine)
+    if state.agreed:  # other starts would end where the count's did
+        a, fit, steps = model.descend(state.coordinates)
+        found = Unmixed(a, fit, [fit.share], [steps])
+    else:
+        found = best_start(model, heads, rng, state.coordinates, tools.engine)
+    a = found.coordinates
     scores = np.tensordot(a, state.query_basis[:vectors], axes=1)
     theta, query_bias = scores[:, :-1], scores[:, -1]
     w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)
@@ -41,9 +47,9 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     effective = np.sum(spectrum**2, axis=1) / spectrum[:, 0] ** 2
     state = dataclasses.replace(state, rank=rank, **from_white(state, theta, query_bias, w, bias))
     evidence = {
-        "residual_shares": shares,
-        "steps": steps,
-        "select_residual": other.judge(a, fit.mixing),
+        "residual_shares": found.shares,
+        "steps": found.steps,
+        "select_residual": other.judge(a, found.fit.mixing),
         "free_residual": share,
         "score_std": np.linalg.norm(scores, axis=(1, 2)).tolist(),
         "rank": rank,
@@ -53,8 +59,7 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     }
     if evidence["select_residual"] > calibration.UNEXPLAINED:
         raise Stop("TOKENS_DEGENERATE", evidence, state)
-    agreed = len(shares) < calibration.STARTS or sorted(shares)[1] < (1 + calibration.AGREE) * min(shares)
-    if not agreed and np.median(effective) < calibration.EFFECTIVE_RANK:
+    if not (state.agreed or found.agreed) and np.median(effective) < calibration.EFFECTIVE_RANK:
         raise Stop("LOW_EFFECTIVE_RANK", evidence, state)
     return state, evidence
 
