@@ -78,7 +78,8 @@ def _success(rows: list[Row]) -> Lines:
     ratios = [_equations_per_unknown(row.case) for row in rows]
     ours = [sum(r["certified"] for r in row.results) / len(row.results) for row in rows]
     student = [
-        sum(r["adam"].get("seconds") is not None for r in row.results) / len(row.results) for row in rows
+        sum(r["students"]["heads and rank"]["reached"] for r in row.results) / len(row.results)
+        for row in rows
     ]
     return Lines(
         "Share of layers recovered, d = 32, m = 8, rank 4",

@@ -79,33 +79,29 @@ def recover(suite: Suite) -> str:
 
 
 def against_adam(suite: Suite) -> str:
-    """Recovery beside a student trained by Adam, in the same run."""
+    """Recovery to a given error beside students trained by Adam, in the same run."""
     rows = []
     for row in suite.rows:
         if not row.case["rival"]:
             continue
-        reached = sum(r["adam"].get("seconds") is not None for r in row.results)
-        certified = sum(r["certified"] for r in row.results)
+        reached = sum(r["target"]["reached"] for r in row.results)
+        beside = [part for told in ("heads", "heads and rank") for part in _student(row, told)]
         rows.append([
-            describe_recover(row.case), f"{row.case['num']:,}", cases(row),
-            share(certified, len(row.results)), figure(row.values("seconds"), "{:.1f}"),
-            worst(row.values("fresh_error")), share(reached, len(row.results)),
-            figure(row.values("adam", "seconds"), "{:.1f}"), figure(row.values("times_faster"), "{:.1f} ×"),
-            figure(row.values("times_faster_compiled"), "{:.1f} ×"),
+            describe_recover(row.case), f"{row.case['num']:,}", cases(row), share(reached, len(row.results)),
+            figure(row.values("target", "whole"), "{:.1f}"), figure(row.values("target", "compiled"), "{:.1f}"),
+            *beside,
         ])  # fmt: skip
-    columns = [
-        "problem",
-        "examples",
-        "cases",
-        "certified",
-        "seconds",
-        "error on fresh examples",
-        "Adam reaches 1e-6",
-        "its best run, seconds",
-        "its time over ours, compilation counted",
-        "once compiled",
-    ]
+    columns = ["problem", "examples", "cases", "reached", "seconds", "once compiled"]
+    for told in ("heads", "heads and rank"):
+        columns += [f"student told {told}: reached", "its time over ours", "once compiled"]
     return table(columns, rows)
+
+
+def _student(row: Row, told: str) -> list[str]:
+    """How often the student got there, and its time over ours with and without compilation."""
+    reached = sum(r["students"][told]["reached"] for r in row.results)
+    whole, compiled = (row.values("students", told, "over_ours", name) for name in ("whole", "compiled"))
+    return [share(reached, len(row.results)), figure(whole, "{:.1f} ×"), figure(compiled, "{:.1f} ×")]
 
 
 def refine(suite: Suite) -> str:

@@ -22,8 +22,8 @@ from attnlearn._errors import require
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery.spectral import _calibration as spectral
-from attnlearn.solve._calibration import CACHE_BYTES as LINEARIZATION_BYTES
 from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
+from attnlearn.solve._linearize import cache_bytes
 
 _UNITS = {
     "": 1,
@@ -123,9 +123,7 @@ def _memory(examples: Examples, fit: int, heads: int, drawn: bool) -> int:
     values = k * (d + o)
     cached = min(4 * fit * values, spectral.CACHE_BYTES)
     refined = calibration.REFINE_COPIES * 8 * refine_sequences(examples, fit, heads) * values
-    linear = min(
-        LINEARIZATION_BYTES, 4 * _refine_rows(examples, fit, heads) * heads * (k + d + 2 * o + 2 * d)
-    )
+    linear = min(cache_bytes(), 4 * _refine_rows(examples, fit, heads) * heads * (k + d + 2 * o + 2 * d))
     held = 8 * min(fit, CERTIFY_MOST + SELECT_MOST) * values
     own = examples.num * values * examples.dtype.itemsize if drawn else 0
     return int(calibration.PROCESS_BYTES + own + max(cached, refined + linear + held))

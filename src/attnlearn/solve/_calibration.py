@@ -85,8 +85,11 @@ shape, which small layers then do once for both. Few examples leave directions w
 support, 24 sequences: smallest eigenvalue 2e-4; 512: 6e-3)."""
 CHUNK_ROWS = 1024
 """Query rows handled at once: the products reach full speed, the working arrays stay at a few MB."""
-CACHE_BYTES = 2**30
-"""Up to here patterns, mixed tokens and values are kept between inner steps; beyond they are recomputed."""
+CACHE_LEAST = 2**30
+CACHE_SHARE = 1 / 8
+"""Up to here (an eighth of the machine's memory, a gibibyte at least) patterns, mixed tokens and values are kept between
+inner steps; beyond they are recomputed. At d = 512, 8 heads of rank 64, 32,000 rows, a step takes 2.6 s kept and 4.4 s
+recomputed."""
 INITIAL_DAMPING = 1e-2
 """In preconditioned coordinates, where the curvature is about 1: a hundredth leaves a good start alone."""
 DAMPING_LIMIT = 1e4

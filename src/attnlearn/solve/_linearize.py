@@ -14,7 +14,8 @@ Everything runs in float32: Gauss-Newton corrects with residuals evaluated in fl
 
 from __future__ import annotations
 
-from functools import partial
+import os
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlearn._forward import mixed_rows
-from attnlearn.solve._calibration import CACHE_BYTES
+from attnlearn.solve._calibration import CACHE_LEAST, CACHE_SHARE
 from attnlearn.solve._scores import (
     Scores,
     key_bias,
@@ -74,15 +75,29 @@ def _cached(scores: Scores, linear: Any, x: Any, keep: Any, causal: bool) -> Loc
     return jax.lax.map(lambda chunk: local_arrays(scores, linear, *chunk, causal), (x, keep))
 
 
+@cache
+def cache_bytes() -> int:
+    """Memory that the local arrays may take on this machine.
+
+    >>> cache_bytes() >= 2**30
+    True
+    """
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        total = 0
+    return max(CACHE_LEAST, int(CACHE_SHARE * total))
+
+
 def linearize(scores: Scores, linear: Any, factor: Any, x: Any, keep: Any, causal: bool) -> Linearization:
-    """Prepare derivatives in float32; the local arrays are kept if they fit into `CACHE_BYTES`."""
+    """Prepare derivatives in float32; the local arrays are kept if they fit into `cache_bytes()`."""
     single = np.float32
     scores, linear, factor = scores.astype(single), np.asarray(linear, single), np.asarray(factor, single)
     m, d = scores.c.shape
     per_row = m * (x.shape[2] + d + 2 * linear.shape[1] + 2 * scores.a.shape[2])
-    fits = 4 * keep.size * per_row <= CACHE_BYTES
-    cache = _cached(scores, linear, x, keep, causal) if fits else None
-    return Linearization(scores, linear, factor, x, keep, cache)
+    fits = 4 * keep.size * per_row <= cache_bytes()
+    kept = _cached(scores, linear, x, keep, causal) if fits else None
+    return Linearization(scores, linear, factor, x, keep, kept)
 
 
 def over_chunks(at: Linearization, causal: bool, body: Any, start: Any, extra: Any) -> tuple[Any, Any]:
