@@ -35,6 +35,7 @@ SUITES = (
     "honesty",
     "refine",
     "recover",
+    "recorded",
     "extract",
     "training",
     "sculpt",

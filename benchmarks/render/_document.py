@@ -20,6 +20,7 @@ PARTS = (
     ("honesty", "Honesty", "How often a certificate is false, and how often a right answer gets one, on layers and data made to mislead."),
     ("recover", "Recovery from random examples", "Everything from the arrays to the certificate is counted, compilation included. Nothing is retried. With noise or rounded data a certificate is not expected; the outcome must then be BELOW_NOISE_FLOOR."),
     ("adam", "Recovery beside a trained student", "Seconds from the arrays to an error of 1e-6 on fresh examples (`recover(..., target=1e-6)`, certified for that error), beside two students of the same form trained by Adam in the same run: one is told the number of heads and learns Theta and W, one is told the rank as well and learns factors. Three learning rates and three lengths, the best run's own time counts. Ratios are shown where both got there; above 1 ours is faster."),
+    ("recorded", "Recorded activations", "A small transformer is trained on digits, inputs and outputs of its attention layers are recorded, and every layer is recovered from them; the truth is read from its weights and compared on the directions in which its tokens vary."),
     ("refine", "Refinement beside L-BFGS", "The same start, examples, precision and threads."),
     ("extract", "Chosen queries", "Every sequence counts: the search for a scale, failed attempts, certification. The published count is 4 m d² − 2 m + 1 scalar answers."),
     ("sculpt", "Sculpting", "The paper's algorithm, and random starts with the same refinement and the same time."),

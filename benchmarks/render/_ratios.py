@@ -23,7 +23,10 @@ def ratios(suites: dict[str, Suite]) -> dict[str, float]:
     for row in suites["recover"].rows:
         if row.case["rival"]:
             name = f"{describe_recover(row.case)}, {row.case['num']:,} examples"
-            found[f"recover against Adam: {name}"] = row.values("times_faster")
+            for told in ("heads", "heads and rank"):
+                found[f"recover against Adam, told {told}: {name}"] = row.values(
+                    "students", told, "over_ours", "compiled"
+                )
     for row in suites["refine"].rows:
         if row.case["rival"]:
             name = "whole matrices" if row.case.get("whole") else f"d = {row.case.get('dim')}"

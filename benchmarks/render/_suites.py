@@ -78,6 +78,23 @@ def recover(suite: Suite) -> str:
     return table(columns, rows)
 
 
+def recorded(suite: Suite) -> str:
+    """Layers of a small trained transformer from recorded activations."""
+    rows = [
+        [
+            f"layer {row.case['layer']}, {row.case['precision']}", cases(row),
+            figure(row.values("sequences"), "{:,.0f}"), figure(row.values("directions"), "{:.0f}"),
+            share(sum(r["certified"] for r in row.results), len(row.results)),
+            common(row) if row.results else NOT_RUN, worst(row.values("parameter_error")),
+            worst(row.values("fresh_error")), figure(row.values("seconds"), "{:.0f}"),
+        ]
+        for row in suite.rows
+    ]  # fmt: skip
+    columns = ["recorded", "cases", "sequences", "directions", "certified", "outcome"]
+    columns += ["parameter error: median (worst)", "error on fresh images", "seconds"]
+    return table(columns, rows)
+
+
 def against_adam(suite: Suite) -> str:
     """Recovery to a given error beside students trained by Adam, in the same run."""
     rows = []
