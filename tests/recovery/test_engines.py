@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,41 +67,60 @@ def test_a_portion_reads_the_same_sequences(folder) -> None:
 
 
 class Killer(Progress):
-    """Kills one worker a moment after the phase `name` began."""
+    """Kills a worker after the first pass of the phase `name`."""
 
-    def __init__(self, cluster, name: str) -> None:
+    def __init__(self, pid: int, name: str) -> None:
         super().__init__()
-        self.cluster, self.name = cluster, name
-        self.victim, self.during = None, []
+        self.pid, self.name, self.during = pid, name, []
 
-    def _opened(self, phase) -> None:
-        if phase.name == self.name:
-            threading.Timer(0.7, self._kill).start()
-
-    def _kill(self) -> None:
-        nanny = self.cluster.workers[0]
-        self.victim, self.during = nanny.worker_address, [phase.name for phase in self._phases]
-        os.kill(nanny.pid, signal.SIGKILL)
+    def _moved(self, phase) -> None:
+        if phase.name == self.name and not self.during:
+            self.during = [phase.name for phase in self._phases]
+            os.kill(self.pid, signal.SIGKILL)
 
 
-@pytest.fixture
-def cluster():
+@contextmanager
+def restarted():
+    """A cluster of two workers whose nannies replace what dies."""
     distributed = pytest.importorskip("distributed", reason="Dask is an extra")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, protocol="tcp"
     ) as cluster:
-        yield cluster
+        yield cluster.scheduler_address, cluster.workers[0].pid
+
+
+@contextmanager
+def lost_for_good():
+    """A scheduler and two workers as a batch system would start them: nobody replaces a worker."""
+    distributed = pytest.importorskip("distributed", reason="Dask is an extra")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        place = str(Path(folder) / "scheduler.json")
+        start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+        work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1"]
+        work += ["--no-dashboard", "--local-directory", folder]
+        processes = []
+        for command in (start, work, work):
+            process = subprocess.Popen([*command, "--scheduler-file", place], stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        client = stack.enter_context(distributed.Client(scheduler_file=place, timeout=60))
+        client.wait_for_workers(2, timeout=60)
+        yield client.scheduler.address, processes[1].pid
+        assert len(client.scheduler_info()["workers"]) == 1
 
 
 # Dask and tornado close sockets late when a worker is killed; nothing a caller could do about it.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("cluster", [restarted, lost_for_good])
 def test_a_cluster_that_loses_a_worker_finishes_with_the_same_outcome(cluster, folder, small_blocks) -> None:
     here = recover(folder)
-    killer = Killer(cluster, "moment")
-    there = recover(folder, engine=f"dask:{cluster.scheduler_address}", progress=killer)
-    assert killer.during == ["moment"]  # the blow fell while the workers were busy
-    assert killer.victim not in cluster.scheduler.workers
+    with cluster() as (address, pid):
+        killer = Killer(pid, "moment")
+        there = recover(folder, engine=f"dask:{address}", progress=killer)
+    assert killer.during == ["moment"]
     assert there.outcome is here.outcome
     assert there.certified
     np.testing.assert_allclose(there.layer.theta, here.layer.theta, atol=1e-9)
