@@ -97,7 +97,9 @@ class _Attempts:
             fit.y.astype(np.float64),
             mask=fit.mask,
             rank=rank,
-            config=RefineConfig(seed=self.tools.seed, tolerance=tolerance, **limits),
+            config=RefineConfig(
+                seed=self.tools.seed, tolerance=tolerance, sparing=tolerance > rounding, **limits
+            ),
             on_step=lambda step: self.tools.progress.update(residual=step["residual"]),
         )
         found = self.judged(refined)

@@ -47,7 +47,8 @@ from attnlearn.solve._step import Step, gauss_newton_step
 class RefineConfig:
     """Limits of `refine`; the defaults suit starts within 40 % of the truth.
 
-    `tolerance`: stop at this relative residual (0: go to the floor). `equations_per_unknown` and `max_examples`
+    `tolerance`: stop at this relative residual (0: go to the floor); the last step may go beyond it, unless `sparing`
+    asks for no digit more. `equations_per_unknown` and `max_examples`
     set how many examples are used at first and at most. `seed` draws them.
 
     >>> RefineConfig(max_steps=5).max_steps
@@ -57,6 +58,7 @@ class RefineConfig:
     max_steps: int = 60
     max_inner: int = 400
     tolerance: float = 0.0
+    sparing: bool = False
     damping: float = calibration.INITIAL_DAMPING
     equations_per_unknown: float = calibration.EQUATIONS_PER_UNKNOWN
     max_examples: int | None = None
@@ -232,11 +234,8 @@ class _Run:
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
         rest = (np.asarray(fit.rest) / norm).astype(np.float32)
-        # No digit is solved for that the tolerance does not ask for.
-        accuracy = max(
-            residual, calibration.FORCING_LEAST, calibration.FORCING_SPARE * self.config.tolerance / residual
-        )
-        accuracy = min(calibration.FORCING_MOST, accuracy)
+        spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
+        accuracy = min(calibration.FORCING_MOST, max(residual, spare, calibration.FORCING_LEAST))
         raise_by = 4.0
         while damping <= calibration.DAMPING_LIMIT:
             began = time.perf_counter()
