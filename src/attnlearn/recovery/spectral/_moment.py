@@ -57,6 +57,7 @@ def moment(problem: Problem, state: State, tools: Tools, *, every: bool = False)
         history += _passes(svd, operator, floor, (1 if last else 3) * calibration.SETTLED, rng, tools)
         if last or (svd.clear(floor) and not every):
             break
+        del operator  # and with it the rows that it keeps
         num = _more(num, len(fit), svd.weakest / floor)
         if num == len(fit) or svd.weakest > calibration.VISIBLE_AT * floor:
             svd.trim(max(svd.heads + calibration.SPARE + 1, calibration.VECTORS // 2))
@@ -91,8 +92,8 @@ def _few(most: int) -> int:
 def _more(num: int, most: int, weakest: float) -> int:
     """Examples to look at next: as many as should lift the weakest head seen so far (in floors) clear of the noise.
 
-    >>> _more(1_000, 20_000, 1.5), _more(1_000, 20_000, 1.0), _more(4_000, 6_000, 1.5)
-    (3120, 4000, 6000)
+    >>> _more(1_000, 20_000, 2.0), _more(1_000, 20_000, 1.0), _more(4_000, 6_000, 2.0)
+    (2275, 4000, 6000)
     """
     missing = (calibration.CLEAR**2 - 1) / max(weakest**2 - 1, 1e-3)
     wanted = int(num * np.clip(calibration.LOOK_MARGIN * missing, 2, 4))
@@ -109,7 +110,7 @@ def _passes(
 ) -> list[list[float]]:
     """Passes until the heads' values settle, with more vectors when too few of them are noise."""
     history = []
-    for _ in range(calibration.PASSES):
+    for number in range(1, calibration.PASSES + 1):
         change = svd.step(operator, floor)
         history.append(svd.values.tolist())
         tools.progress.update(heads=svd.heads, weakest=svd.weakest / floor)
@@ -117,11 +118,7 @@ def _passes(
         crowded = svd.given is None and vectors - svd.heads < calibration.SPARE
         if svd.complete and crowded and vectors < min(operator.most, calibration.MOST_VECTORS):
             svd.widen(operator.start(rng, min(vectors, operator.most - vectors)))
-        elif (
-            svd.complete
-            and change < settled
-            and len(history) >= (1 if svd.heads else calibration.BLIND_PASSES)
-        ):
+        elif svd.complete and change < settled and (svd.heads or number >= calibration.BLIND_PASSES):
             break
     return history
 
