@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, recover
+from attnlearn import AttentionLayer, Outcome, recover
 from tests.problems import broken_claims
 
 DIM, TOKENS, NUM = 6, 4, 3000
@@ -41,6 +41,16 @@ def test_no_claim_is_broken_by_a_head_that_can_hardly_be_seen(degenerate, size, 
     solution = recover(x, truth(x), raise_on_failure=False)
     assert solution.layer is not None
     assert broken_claims(solution.certificate, solution.layer, truth, (fresh, truth(fresh))) == []
+
+
+@pytest.mark.slow
+def test_heads_that_nearly_coincide_are_called_so_and_not_noise(seed) -> None:
+    rng = np.random.default_rng([seed, 8])
+    truth = with_close_head(AttentionLayer.random(1, DIM, scale=2.5, seed=seed), 0.01, rng)
+    x = rng.standard_normal((NUM, TOKENS, DIM))
+    solution = recover(x, truth(x), raise_on_failure=False)
+    assert solution.outcome is Outcome.HEADS_INDISTINGUISHABLE
+    assert not solution.certified
 
 
 @pytest.mark.slow

@@ -34,6 +34,10 @@ OVERFIT = 3.0
 NOTICEABLE = 1e-6
 MISFIT = 0.03
 """Errors above three per cent that fit and select share are structure, not measurement noise."""
+NEAR_HEADS = 0.05
+"""A fit that is not exact and has two heads closer than this says little of noise: two true heads so close leave refine
+without curvature. Heads 0.01 and 0.03 apart ended 0.003 and 0.02 apart, with errors of 3e-5 and 2e-4; those 0.1 apart are
+found to rounding."""
 
 # --- grow -------------------------------------------------------------------------------------------------
 GROW_HEADS = 16

@@ -7,7 +7,7 @@ in full, the outcome is chosen by what the fit and select sides show:
 |---|---|---|
 | exact | exact | HEADS_INDISTINGUISHABLE when two heads are too close, TOO_FEW_EXAMPLES when only the certify side is too small, otherwise NOT_ESTABLISHED |
 | better than select | much worse | TOO_FEW_EXAMPLES, with the number that the unknowns ask for |
-| equal errors, small | | BELOW_NOISE_FLOOR |
+| equal errors, small | | HEADS_INDISTINGUISHABLE when two heads nearly coincide, otherwise BELOW_NOISE_FLOOR |
 | equal errors, large | | NOT_ATTENTION, with the likeliest cause |
 """
 
@@ -162,4 +162,7 @@ def _shortfall(
         return Outcome.HEADS_INDISTINGUISHABLE if close else Outcome.NOT_ESTABLISHED
     if judged > calibration.OVERFIT * fit and judged > calibration.NOTICEABLE:
         return Outcome.TOO_FEW_EXAMPLES
-    return Outcome.NOT_ATTENTION if judged > calibration.MISFIT else Outcome.BELOW_NOISE_FLOOR
+    if judged > calibration.MISFIT:
+        return Outcome.NOT_ATTENTION
+    near = (certificate.check("C2.apart").value or 0.0) < calibration.NEAR_HEADS
+    return Outcome.HEADS_INDISTINGUISHABLE if near else Outcome.BELOW_NOISE_FLOOR

@@ -30,6 +30,7 @@ from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import PhaseFunction
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import from_white
+from attnlearn.solve._certify import head_separation
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._split import Split
 
@@ -61,6 +62,8 @@ def _missing(problem: Problem, found: tuple[State, dict[str, Any]], tools: Tools
     if problem.num_heads is not None or found[1]["stop"] in FITTED:
         return False
     state = found[0]
+    if head_separation(answer(state)) < calibration.NEAR_HEADS:  # another would come as close
+        return False
     sample = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
     if _misfit(found):  # none of the causes for which no number of heads would be right
         return again or diagnose(sample.x, sample.y, sample.mask, bool(state.causal)).cause == "not attention"
