@@ -57,6 +57,8 @@ REFINE_COPIES = 5.0
 """Copies of its examples that refine holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
 PLANNED_PASSES = 5.0
 PLANNED_INNER = 300.0
-"""Passes of the moment over all examples, and products with the Gauss-Newton matrix, that a usual run takes."""
+PLANNED_LOOK = 3.0
+"""Passes of the moment over the examples that it reads, products with the Gauss-Newton matrix, and examples that are read over
+those that would show equal heads clearly, in a usual run."""
 PLANNED_EFFICIENCY = 0.3
 """Share of a matrix product's speed that the passes reach: their products are small, and softmax is none."""

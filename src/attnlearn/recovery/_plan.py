@@ -4,8 +4,8 @@ Memory is that of the whole process beside the caller's own arrays: the interpre
 that the moment keeps (never more than a fixed size, above it they are recomputed in every pass), and the examples that
 refine and certify hold, whose number depends on the layer and not on the data. Time counts the products of the moment
 and of refine, at the speed of one matrix product measured here. Both are estimates for heads of full rank, because the
-number of heads, their rank, the passes and the steps are not known yet: memory was planned at 0.91 and 2.50 GB where
-0.73 (d = 64, on disk) and 1.35 (d = 128, drawn; rank 16) were measured, time within a factor of about 2.5 either way.
+number of heads, their rank, the passes and the steps are not known yet: memory was planned at 1.12 and 2.50 GB where
+0.66 (d = 64, on disk) and 1.33 (d = 128, drawn; rank 16) were measured, time at 27 and 201 s where 25 and 49 were.
 Noise in the outputs makes refine use more examples, which is not planned for.
 """
 
@@ -138,7 +138,9 @@ def _flops(examples: Examples, fit: int, heads: int) -> float:
     k, d, o = examples.tokens, examples.dim, examples.out_dim
     rows = fit * k
     one = 4 * (d * o + 2 * k * d + d * d)  # one vector, one row, both products of a pass
-    moment = calibration.PLANNED_PASSES * rows * one * (heads + 2 * spectral.SPARE)
+    # The weakest of m equal heads stands (1/2) sqrt((k - 1) N / (m d)) floors high on N sequences.
+    looked = k * calibration.PLANNED_LOOK * (2 * spectral.CLEAR) ** 2 * heads * d / max(1, k - 1)
+    moment = calibration.PLANNED_PASSES * min(rows, looked) * one * (heads + 2 * spectral.SPARE)
     inner = 4 * heads * d * (o + d)  # one row of one product with the Gauss-Newton matrix
     return moment + 4 * rows * d * d + calibration.PLANNED_INNER * _refine_rows(examples, fit, heads) * inner
 
