@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from attnlearn import AttentionLayer, distance, recover
 
@@ -19,6 +20,7 @@ def test_clear_heads_need_few_of_many_examples(seed: int, rng) -> None:
     assert "second_look" not in evidence(found)["refine"]
 
 
+@pytest.mark.slow
 def test_a_head_hidden_in_few_examples_is_found_after_all(seed: int, rng) -> None:
     """Its value lies below the noise of the examples that showed the two others."""
     layer = AttentionLayer.random(3, 10, rank=3, seed=seed)
