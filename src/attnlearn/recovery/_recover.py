@@ -57,10 +57,10 @@ def recover(
     an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
     are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
-    only claim C1 at that function error is asked for: the run stops there, which takes a third of the time or less, and
-    nothing is raised once it is established. A `start` that is nearly right takes the place of the search: weights from a file are refined on the
-    examples and certified against them. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more; `stats["plan"]` holds what was
-    expected.
+    only claim C1 at that function error is asked for: the run stops there, in about half the time, and nothing is raised
+    once it is established. A `start` that is nearly right takes the place of the search: weights from a file are refined
+    on the examples and certified against them. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
+    `stats["plan"]` holds what was expected.
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)

@@ -1,8 +1,9 @@
 """A student of the right shape trained by Adam: what one does without any of the theory.
 
-Factors Wq, Wk, Wv, Wo of a given rank, or Theta and W themselves when the rank is not told, with biases; batch 256, cosine
-schedule from a rate to zero; the number of heads and the causal mask are given to it. Steps run in compiled blocks, and between blocks the error on fresh examples is looked
-at, so that a run ends when it reaches its target. The benchmarks' rival and `reproduce hardness` share this one loop.
+Factors Wq, Wk, Wv, Wo of a given rank, or Theta and W themselves when the rank is not told, with biases; batch 256,
+cosine schedule from a rate to zero; the number of heads and the causal mask are given to it. Steps run in compiled
+blocks, and between blocks the error on fresh examples is looked at, so that a run ends when it reaches its target. The
+benchmarks' rival and `reproduce hardness` share this one loop.
 """
 
 from __future__ import annotations

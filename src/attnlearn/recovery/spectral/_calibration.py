@@ -41,13 +41,14 @@ FIRST_LOOK = 1_024
 LOOK_MARGIN = 1.3
 LOOK_MOST = 0.6
 """The first passes see about a thousand examples, the next ones those that should show the weakest head clearly, and so
-on; where that takes more than six tenths of them, all. Fewer would be dominated by single examples: with 1,000 the measured floor was 0.99 to 1.17 of the computed one on
-eight problems (4.3 behind LayerNorm with correlated tokens), with 250 up to 2.8 (9.6)."""
+on; where that takes more than six tenths of them, all. Fewer would be dominated by single examples: with 1,000 the
+measured floor was 0.99 to 1.17 of the computed one on eight problems (4.3 behind LayerNorm with correlated tokens), with
+250 up to 2.8 (9.6)."""
 CLEAR = 2.5
 NOISE_MOST = 1.05
-"""More examples are not looked at once the weakest head stands two floors high and the next value is noise. Refine takes
-one step more from there than from four floors (random, d = 32 and 64), and one step less than from 1.7 floors, where
-the antibody layer 0 lost its rank and took twice the time. A head that is hidden in so few examples leaves a misfit,
+"""More examples are not looked at once the weakest head stands two and a half floors high and the next value is noise.
+From two floors refine took one step more than from four on random layers (d = 32 and 64), but on the antibody layer 0,
+whose rank is not seen there, twice the time. A head that is hidden in so few examples leaves a misfit,
 upon which all examples are looked at."""
 DEFLATION_STEP = 2 / 3
 """The step that contracts errors symmetric under the swap and errors orthogonal to their swap alike, by 3."""
