@@ -62,7 +62,7 @@ def _missing(problem: Problem, found: tuple[State, dict[str, Any]], tools: Tools
     if problem.num_heads is not None or found[1]["stop"] in FITTED:
         return False
     state = found[0]
-    if head_separation(answer(state)) < calibration.NEAR_HEADS:  # another would come as close
+    if again and head_separation(answer(state)) < calibration.NEAR_HEADS:  # another would come as close
         return False
     sample = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
     if _misfit(found):  # none of the causes for which no number of heads would be right
