@@ -25,9 +25,9 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
 from attnlearn.recovery._refining import FITTED, answer
+from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
-from attnlearn.recovery.spectral._search import PhaseFunction
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import from_white
 from attnlearn.solve._certify import head_separation

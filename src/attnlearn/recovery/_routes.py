@@ -67,10 +67,8 @@ def _spectral(config: Any) -> Route:
     def problem(examples, split, causal, num_heads, target, drawn):
         return Problem(examples, split, causal, num_heads, target)
 
-    phases = [
-        *spectral_phases(config),
-        ("refine", growing(refine_phase, first=with_second_look(refine_phase))),
-    ]
+    refine = growing(refine_phase, first=with_second_look(refine_phase))
+    phases = [*spectral_phases(config), ("refine", refine)]
 
     def scale(model, oracle, seed):
         return choose_scale(model, oracle, seed=seed) if config.token_scale is None else config.token_scale

@@ -16,8 +16,8 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._refining import FITTED
 from attnlearn.recovery.spectral._count import count
+from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
-from attnlearn.recovery.spectral._search import PhaseFunction
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._threads import one_blas_thread
 from attnlearn.recovery.spectral._unmix import unmix

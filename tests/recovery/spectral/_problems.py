@@ -11,8 +11,8 @@ from attnlearn.data import as_examples
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import Problem, State, spectral_phases
 from attnlearn.recovery.spectral._assemble import SpectralConfig
+from attnlearn.recovery.spectral._fallback import or_fallback
 from attnlearn.recovery.spectral._moment import moment
-from attnlearn.recovery.spectral._search import or_search
 from attnlearn.solve._split import Split
 
 
@@ -35,13 +35,13 @@ def problem(layer: AttentionLayer, x: np.ndarray, **options) -> Problem:
 
 
 def run(problem: Problem, upto: str, seed: int = 0, every: bool = True) -> tuple[State, dict[str, dict]]:
-    """The state after phase `upto`, and the evidence of every phase; a `Stop` where one leaves the rest to the search.
+    """The state after phase `upto`, and the evidence of every phase; a `Stop` where one leaves the rest to the fallbacks.
 
     The moment is that of every example, unless it may stop earlier.
     """
     state, evidence = State(), {}
     phases = dict(spectral_phases(SpectralConfig()))
-    phases |= {"moment": or_search(partial(moment, every=True))} if every else {}
+    phases |= {"moment": or_fallback(partial(moment, every=True))} if every else {}
     for name, phase in phases.items():
         state, evidence[name] = phase(problem, state, Tools(seed=seed))
         if "stopped" in evidence[name]:

@@ -10,8 +10,9 @@ import pytest
 from attnlearn import AttentionLayer, Outcome, data, distance, recover
 from attnlearn.data import as_examples
 from attnlearn.engine import Engine, Progress, Stop, Tools
+from attnlearn.recovery.spectral._fallback import or_fallback
 from attnlearn.recovery.spectral._prepare import prepare
-from attnlearn.recovery.spectral._search import or_search, search, searchable
+from attnlearn.recovery.spectral._search import search, searchable
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.solve._split import Split
 
@@ -39,7 +40,7 @@ def test_random_starts_find_the_heads(rng, seed, tools) -> None:
     truth = AttentionLayer.random(2, DIM, seed=seed, bias=True)
     x = tokens(rng)
     problem, state = prepared(x, truth(x), tools)
-    assert searchable(problem, state, Stop("TOKENS_DEGENERATE", {}))
+    assert searchable(problem, state, "TOKENS_DEGENERATE")
     found, info = search(problem, dataclasses.replace(state, stopped="TOO_FEW_EXAMPLES"), tools)
     assert found.num_heads == 2
     layer = AttentionLayer(found.theta, found.w, found.query_bias, found.output_bias)
@@ -51,8 +52,8 @@ def test_random_starts_find_the_heads(rng, seed, tools) -> None:
 def test_independent_tokens_are_searched_only_when_they_are_too_few(rng, tools, num, few) -> None:
     x = rng.standard_normal((num, TOKENS, DIM))
     problem, state = prepared(x, AttentionLayer.random(2, DIM)(x), tools)
-    assert not searchable(problem, state, Stop("TOKENS_DEGENERATE", {}))
-    assert searchable(problem, state, Stop("TOO_FEW_EXAMPLES", {})) is few
+    assert not searchable(problem, state, "TOKENS_DEGENERATE")
+    assert searchable(problem, state, "TOO_FEW_EXAMPLES") is few
 
 
 def test_fewer_examples_than_the_moment_wants(seed) -> None:
@@ -83,10 +84,10 @@ def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:
     def moment(problem, state, tools):
         raise Stop("TOO_FEW_EXAMPLES", {"examples_needed": 123})
 
-    left, evidence = or_search(moment)(problem, state, tools)
+    left, evidence = or_fallback(moment)(problem, state, tools)
     assert (left.stopped, evidence["stopped"]) == ("TOO_FEW_EXAMPLES", "TOO_FEW_EXAMPLES")
     with pytest.raises(Stop) as stop:
-        or_search(moment, last=True)(problem, left, tools)
+        or_fallback(moment, last=True)(problem, left, tools)
     assert stop.value.outcome_name == "TOO_FEW_EXAMPLES"
     assert stop.value.evidence["examples_needed"] == 123
     assert {entry["heads"] for entry in stop.value.evidence["searched"]} == {1}

@@ -3,8 +3,8 @@
 prepare   white tokens, linear part removed
 moment    the span of the heads from third-order statistics, above a known noise floor
 count     the number of heads: what stands above the floor
-unmix     the heads inside the span; or, on tokens that depend on each other and on which these phases failed, by
-          regression from random starts (`_search`)
+unmix     the heads inside the span; or, where these phases failed, those of a number that the moment only suggests
+          (`_guess`), or by regression from random starts (`_search`)
 Then the shared refine (to machine precision) and certify follow.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnlearn.recovery.spectral._count import count
+from attnlearn.recovery.spectral._fallback import or_fallback
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
-from attnlearn.recovery.spectral._search import or_search
 from attnlearn.recovery.spectral._threads import one_blas_thread
 from attnlearn.recovery.spectral._unmix import unmix
 
@@ -42,5 +42,5 @@ def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any
     >>> [name for name, _ in spectral_phases(SpectralConfig())]
     ['prepare', 'moment', 'count', 'unmix']
     """
-    phases = [prepare, or_search(moment), or_search(count), or_search(unmix, last=True)]
+    phases = [prepare, or_fallback(moment), or_fallback(count), or_fallback(unmix, last=True)]
     return [(phase.__name__, one_blas_thread(phase)) for phase in phases]

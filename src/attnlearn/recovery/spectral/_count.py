@@ -7,7 +7,8 @@ large as the head. So the least head is taken away, the others moved to their ne
 as long as that does not raise the residual on select examples the smaller number is kept. One more than the answer
 is tried as well.
 
-Fails with TOO_FEW_EXAMPLES when the values run into the floor without a gap: then a head may be hidden below.
+Fails with TOO_FEW_EXAMPLES when the values run into the floor without a gap: then a head may be hidden below; and with
+TOKENS_DEGENERATE when more values than layers have heads stand out on tokens that depend on each other.
 Cost: a few unmixings of a few hundred sequences; every candidate starts from its neighbour.
 """
 
@@ -23,7 +24,7 @@ from attnlearn.engine import Engine, Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._rows import Rows, RowSource
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, dependent
 from attnlearn.recovery.spectral._varpro import Fit, SpanModel, random_start
 
 
@@ -32,6 +33,8 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     values, floor = state.singular_values, state.floor
     visible = int(np.sum(values > calibration.ABOVE_FLOOR * floor))
     given = problem.num_heads
+    if given is None and visible > calibration.COUNT_MOST and dependent(problem, state):
+        raise Stop("TOKENS_DEGENERATE", {"visible": visible}, state)
     most = max(1, min(visible if given is None else given, len(values)))
     rng = tools.rng("count")
     model, other = span_models(problem, state, min(most + 1, len(values)), rng)
@@ -51,19 +54,25 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "select_residuals": {str(number): value for number, value in sorted(residuals.items())},
     }
     if given is None and _crowded(values, floor, heads, visible):
+        suggested = (calibration.SUGGESTED_AT / calibration.VISIBLE_AT) ** 2
         needed = max(
-            int(calibration.VISIBLE_AT**2 * problem.examples.num), evidence["examples_for_clear_view"]
+            calibration.CROWDED_MORE * problem.examples.num, suggested * evidence["examples_for_clear_view"]
         )
-        raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": needed}, state)
+        raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": int(np.ceil(needed))}, state)
     return dataclasses.replace(state, num_heads=heads, coordinates=a, agreed=start.agreed), evidence
 
 
 def _crowded(values: np.ndarray, floor: float, heads: int, visible: int) -> bool:
-    """Whether the values run into the floor without a gap, or a head hardly above it is kept and another is not."""
-    if heads >= len(values) or values[heads - 1] > calibration.VISIBLE_AT * floor:
+    """Whether the values run into the floor without a gap, or of heads little above it one is kept and another is not."""
+    if heads >= len(values):
+        return False
+    alike = values[heads - 1] < calibration.GAP * values[heads]
+    if heads < visible and alike and values[heads - 1] < calibration.CLEAR * floor:
+        return True
+    if values[heads - 1] > calibration.VISIBLE_AT * floor:
         return False
     hidden = values[heads] > calibration.NOISE_MOST * floor
-    return bool(heads < visible or hidden or values[heads - 1] < calibration.GAP * values[heads])
+    return bool(heads < visible or hidden or alike)
 
 
 def _clear(problem: Problem, state: State, weakest: float) -> int:

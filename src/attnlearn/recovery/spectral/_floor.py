@@ -59,7 +59,7 @@ def measured_floor(operator: MomentOperator, rng: np.random.Generator) -> float:
 
 
 def examples_needed(problem: Problem, state: State, values: np.ndarray, floor: float) -> int:
-    """Sequences at which the heads would stand VISIBLE_AT floors high, when none does now.
+    """Sequences at which the heads would be SUGGESTED_AT floors high, when none stands out now.
 
     The residual variance bounds what m equal heads can have: to first order tr Sigma_r = kappa sum ‖Theta_i‖^2 ‖W_i‖^2,
     hence s^2 <= kappa tr Sigma_r / m. Long sequences leave far less; there the largest value says more, as far as it
@@ -72,7 +72,7 @@ def examples_needed(problem: Problem, state: State, values: np.ndarray, floor: f
     most = np.sqrt(kappa * whitened / heads)
     stands_out = np.sqrt(values[0] ** 2 - values[-1] ** 2)
     s = min(most, max(stands_out, calibration.FAINT * floor))
-    return int(np.ceil(problem.examples.num * (calibration.VISIBLE_AT * floor / s) ** 2))
+    return int(np.ceil(problem.examples.num * (calibration.SUGGESTED_AT * floor / s) ** 2))
 
 
 def _ridged(covariance: np.ndarray) -> np.ndarray:

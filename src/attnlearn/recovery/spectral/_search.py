@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,50 +28,17 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._calibration import EQUATIONS_NEEDED
 from attnlearn.recovery._conclude import examples_needed, held, unknowns
 from attnlearn.recovery.spectral import _calibration as calibration
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, dependent
 from attnlearn.recovery.spectral._unmix import from_white
 from attnlearn.solve._certify import example_scale, unit_errors
 from attnlearn.solve._refine import RefineConfig, refine
 
-PhaseFunction = Callable[[Problem, State, Tools], tuple[State, dict[str, Any]]]
 
-
-def or_search(phase: PhaseFunction, last: bool = False) -> PhaseFunction:
-    """A phase that leaves what it fails on to the search, if that can do better; it takes the place of the last."""
-
-    @wraps(phase)
-    def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-        evidence: dict[str, Any] = {}
-        if state.stopped is None:
-            try:
-                return phase(problem, state, tools)
-            except Stop as stop:
-                if not searchable(problem, state, stop):
-                    raise
-                evidence = stop.evidence | {"stopped": stop.outcome_name}
-                needed = stop.evidence.get("examples_needed")
-                state = dataclasses.replace(state, stopped=stop.outcome_name, examples_needed=needed)
-        if not last:
-            return state, evidence or {"skipped": state.stopped}
-        state, info = search(problem, state, tools)
-        return state, evidence | info
-
-    return run
-
-
-def searchable(problem: Problem, state: State, stop: Stop) -> bool:
+def searchable(problem: Problem, state: State, outcome: str) -> bool:
     """Whether the moment failed for want of examples, or on tokens that it does not model, and the search is affordable."""
     if state.inverse.shape[0] > calibration.SEARCH_DIRECTIONS:
         return False
-    return dependent(problem, state) or (stop.outcome_name == "TOO_FEW_EXAMPLES" and _few(problem, state))
-
-
-def dependent(problem: Problem, state: State) -> bool:
-    """Whether tokens depend on their positions or on each other."""
-    assert state.position_correlation is not None
-    assert state.position_mean is not None
-    correlated = np.any(state.position_correlation != np.eye(problem.examples.tokens))
-    return bool(correlated or np.any(state.position_mean != 0))
+    return dependent(problem, state) or (outcome == "TOO_FEW_EXAMPLES" and _few(problem, state))
 
 
 def _few(problem: Problem, state: State) -> bool:

@@ -36,7 +36,7 @@ class State:
     moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
     count: num_heads, the heads' coordinates on the span, and whether two starts agreed on them. unmix: the layer in the
     caller's coordinates, and the inferred rank. stopped: the outcome with which a phase ended and left the problem to the
-    search, and the examples that it asked for.
+    fallbacks, and the examples that it asked for.
 
     >>> State().num_heads is None
     True
@@ -67,3 +67,11 @@ class State:
     rank: int | None = None
     stopped: str | None = None
     examples_needed: int | None = None
+
+
+def dependent(problem: Problem, state: State) -> bool:
+    """Whether tokens depend on their positions or on each other."""
+    assert state.position_correlation is not None
+    assert state.position_mean is not None
+    correlated = np.any(state.position_correlation != np.eye(problem.examples.tokens))
+    return bool(correlated or np.any(state.position_mean != 0))

@@ -1,0 +1,63 @@
+"""Fallback: what a phase fails on is left to the guess, then to the search, if they can do better.
+
+They stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the others let it pass,
+and when neither the guess nor the search explains the examples the run ends with that outcome after all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from attnlearn.engine import Stop, Tools
+from attnlearn.recovery.spectral._guess import guess, guessed_heads
+from attnlearn.recovery.spectral._search import search, searchable
+from attnlearn.recovery.spectral._state import Problem, State
+
+PhaseFunction = Callable[[Problem, State, Tools], tuple[State, dict[str, Any]]]
+
+
+def or_fallback(phase: PhaseFunction, last: bool = False) -> PhaseFunction:
+    """A phase that leaves what it fails on to the fallbacks; they take the place of the last."""
+
+    @wraps(phase)
+    def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+        evidence: dict[str, Any] = {}
+        if state.stopped is None:
+            try:
+                return phase(problem, state, tools)
+            except Stop as stop:
+                state = _left(state if stop.state is None else stop.state, stop)
+                if guessed_heads(problem, state) is None and not searchable(
+                    problem, state, stop.outcome_name
+                ):
+                    raise
+                evidence = stop.evidence | {"stopped": stop.outcome_name}
+        if not last:
+            return state, evidence or {"skipped": state.stopped}
+        state, info = _instead(problem, state, tools)
+        return state, evidence | info
+
+    return run
+
+
+def _left(state: State, stop: Stop) -> State:
+    """The state without an answer, and with what the phase ended on."""
+    nothing = dict.fromkeys(("theta", "w", "query_bias", "output_bias"))
+    needed = stop.evidence.get("examples_needed")
+    return dataclasses.replace(state, **nothing, stopped=stop.outcome_name, examples_needed=needed)
+
+
+def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+    """The answer of the guess, or else of the search."""
+    found, info = guess(problem, state, tools)
+    if found is not None:
+        return found, info
+    assert state.stopped is not None
+    if searchable(problem, state, state.stopped):
+        found, more = search(problem, state, tools)
+        return found, info | more
+    needed = {} if state.examples_needed is None else {"examples_needed": state.examples_needed}
+    raise Stop(state.stopped, info | needed, state)

@@ -1,0 +1,67 @@
+"""Guess: the number of heads that the moment suggests without showing it, judged by the fit alone.
+
+Where the weakest heads stand a tenth above the noise, the count cannot establish them, but the order of the singular values
+often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if there are
+equations enough: a fit that leaves nothing to explain proves it, and no other is kept.
+
+Cost: an unmixing and a refine, after a moment or a count that would end the run with TOO_FEW_EXAMPLES.
+What can fail: a step that is none, or a head below the last one; both leave a misfit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from attnlearn.engine import Stop, Tools
+from attnlearn.recovery._calibration import EQUATIONS_NEEDED
+from attnlearn.recovery._conclude import unknowns
+from attnlearn.recovery._refining import FITTED, answer, refine_phase
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._count import count
+from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._unmix import unmix
+
+
+def guess(problem: Problem, state: State, tools: Tools) -> tuple[State | None, dict[str, Any]]:
+    """The refined answer with the guessed number of heads, None if there is no such guess or it does not fit."""
+    heads = guessed_heads(problem, state)
+    if heads is None:
+        return None, {}
+    guessing, evidence = dataclasses.replace(problem, num_heads=heads), {"guessed": heads}
+    try:
+        found, _ = count(guessing, state, tools)
+        found, info = unmix(guessing, found, tools)
+    except Stop as stop:
+        return None, evidence | {"guess_stopped": stop.outcome_name}
+    equations = len(problem.split.fit) * problem.examples.tokens * problem.examples.out_dim
+    if equations < EQUATIONS_NEEDED * unknowns(answer(found), found.rank):
+        return None, evidence | {"guess_stopped": "too few equations"}
+    found, fit = refine_phase(problem, found, tools)
+    evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
+    return (found, info | evidence) if fit["stop"] in FITTED else (None, evidence)
+
+
+def guessed_heads(problem: Problem, state: State) -> int | None:
+    """The number of heads to try where the examples did not suffice to establish it: that at the last step of the values."""
+    if state.stopped != "TOO_FEW_EXAMPLES" or problem.num_heads is not None or state.singular_values is None:
+        return None
+    return last_step(state.singular_values)
+
+
+def last_step(values: np.ndarray) -> int | None:
+    """How many values come before the last fall that is larger than noise makes.
+
+    >>> last_step(np.array([3.0, 2.0, 1.9, 1.1, 1.09, 1.08, 1.07, 1.06, 1.05, 1.04, 1.03]))
+    3
+    >>> last_step(np.linspace(1.2, 1.0, 20)) is None
+    True
+    """
+    falls = values[:-1] / values[1:] - 1
+    for heads in range(len(falls) - calibration.STEP_AFTER, 0, -1):
+        usual = falls[heads : heads + calibration.STEP_AFTER].max()
+        if falls[heads - 1] > max(calibration.STEP_LEAST, calibration.STEP_OVER_NOISE * usual):
+            return heads
+    return None
