@@ -11,6 +11,7 @@ from attnlearn import AttentionLayer, data, distance, recover
 from attnlearn.engine import Tools
 from attnlearn.recovery.spectral._guess import guess, guessed_heads, last_step
 from attnlearn.recovery.spectral._state import State
+
 from ._problems import problem, run
 
 DIM, HEADS = 52, 2  # more directions than the search takes
