@@ -48,7 +48,7 @@ def moment(problem: Problem, state: State, tools: Tools, *, every: bool = False)
     while True:
         operator = MomentOperator(RowSource(problem, state, np.sort(order[:num])), state, tools.engine)
         computed, last = noise_floor(operator, state), num == len(fit)
-        if svd is None or not last:
+        if svd is None or (excess > calibration.EXCESS_KEPT and not last):
             excess = measured_floor(operator, rng) / computed
         floor = computed * max(1.0, excess)
         if svd is None:
