@@ -85,6 +85,8 @@ ROWS_PER_UNKNOWN = 12
 SEQUENCES_LEAST = 128
 STARTS = 4
 """Random starts; two that agree end the search. On two layers 11 of 12 starts reached the same optimum."""
+START_ROWS = 1 / 3
+"""Share of the rows on which starts are compared: four equations per unknown show which optimum is which."""
 AGREE = 0.02
 """Relative difference of residuals at which two starts count as the same optimum."""
 START_SCORES = 1.0
@@ -148,8 +150,8 @@ SEARCH_FOUND = 1e-3
 VISIBLE_AT = 1.5
 """A clear view takes N (1.5 floor / s)^2 examples, so that the weakest head stands a quarter above the threshold."""
 SUGGESTED_AT = 0.8
-CROWDED_MORE = 1.5
-"""Examples needed: N (0.8 floor / s)^2, and half as many again where some heads stand out and others do not. A guess was
+MORE_LEAST = 1.5
+"""Examples needed: N (0.8 floor / s)^2, and half as many again at least. A guess was
 right and fitted from 0.5 to 0.7 on (d = 52 to 128, m = 2 to 12, five layers): the number asked for at about half of what
 was enough, and at nine tenths, was 0.9 to 1.3 of it for four to twelve heads, and 3 times as large for two."""
 FAINT = 0.3

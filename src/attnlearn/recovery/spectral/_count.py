@@ -56,7 +56,7 @@ def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     if given is None and _crowded(values, floor, heads, visible):
         suggested = (calibration.SUGGESTED_AT / calibration.VISIBLE_AT) ** 2
         needed = max(
-            calibration.CROWDED_MORE * problem.examples.num, suggested * evidence["examples_for_clear_view"]
+            calibration.MORE_LEAST * problem.examples.num, suggested * evidence["examples_for_clear_view"]
         )
         raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": int(np.ceil(needed))}, state)
     return dataclasses.replace(state, num_heads=heads, coordinates=a, agreed=start.agreed), evidence
@@ -140,7 +140,7 @@ class Unmixed(NamedTuple):
     @property
     def agreed(self) -> bool:
         """Whether two starts ended in the best optimum."""
-        return sum(share <= (1 + calibration.AGREE) * min(self.shares) for share in self.shares) > 1
+        return _agreed(self.shares)
 
 
 def best_start(
@@ -150,21 +150,24 @@ def best_start(
     first: Float[np.ndarray, "m l"] | None = None,
     engine: Engine = LOCAL,
 ) -> Unmixed:
-    """The best of several starts, `first` and random ones; two that agree end the search.
+    """The best of several starts, `first` and random ones, on some of the rows; two that agree end the search.
 
-    On an engine with workers all starts are tried at once, and those after the end of the search are not looked at.
+    The best goes on to its optimum on all rows. On an engine with workers all starts are tried at once, and those after the end of the search are not looked at.
     """
     best, shares, steps = None, [], []
     starts = [random_start(rng, heads, model.spread) for _ in range(calibration.STARTS)]
     starts = starts if first is None else [first, *starts[1:]]
-    for a, fit, taken in (
-        map(model.descend, starts) if engine.in_process else engine.map(model.descend, starts)
-    ):
+    descend = model.thinned(calibration.START_ROWS).descend
+    for a, fit, taken in map(descend, starts) if engine.in_process else engine.map(descend, starts):
         steps.append(taken)
         shares.append(fit.share)
-        if best is None or fit.share < best[1].share:
-            best = a, fit
-        found = Unmixed(*best, shares, steps)
-        if found.agreed:
+        if best is None or fit.share < best[1]:
+            best = a, fit.share
+        if _agreed(shares):
             break
-    return found
+    a, fit, taken = model.descend(best[0])
+    return Unmixed(a, fit, shares, [*steps, taken])
+
+
+def _agreed(shares: list[float]) -> bool:
+    return sum(share <= (1 + calibration.AGREE) * min(shares) for share in shares) > 1

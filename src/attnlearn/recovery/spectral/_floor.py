@@ -72,7 +72,8 @@ def examples_needed(problem: Problem, state: State, values: np.ndarray, floor: f
     most = np.sqrt(kappa * whitened / heads)
     stands_out = np.sqrt(values[0] ** 2 - values[-1] ** 2)
     s = min(most, max(stands_out, calibration.FAINT * floor))
-    return int(np.ceil(problem.examples.num * (calibration.SUGGESTED_AT * floor / s) ** 2))
+    more = max(calibration.MORE_LEAST, (calibration.SUGGESTED_AT * floor / s) ** 2)
+    return int(np.ceil(more * problem.examples.num))
 
 
 def _ridged(covariance: np.ndarray) -> np.ndarray:

@@ -71,6 +71,18 @@ class SpanModel:
         part.values = np.ascontiguousarray(self.values[:, :, : count * self.q])
         return part
 
+    def thinned(self, share: float) -> SpanModel:
+        """The model on the first of its sequences only."""
+        part = copy.copy(self)
+        part.n = max(1, int(np.ceil(share * self.n)))
+        rows = part.n * self.a
+        part.scores, part.values = self.scores[:, : part.n], self.values[: part.n]
+        part.visible = None if self.visible is None else self.visible[: part.n]
+        part.nuisance = np.linalg.qr(self.nuisance[:rows])[0]
+        part.target = part._free(self.target.reshape(-1, self.q)[:rows]).reshape(-1)
+        part.size = float(part.target @ part.target)
+        return part
+
     def _free(self, columns: np.ndarray) -> np.ndarray:
         """`columns` without what the nuisance features explain."""
         return columns - self.nuisance @ (self.nuisance.T @ columns)
@@ -113,8 +125,8 @@ class SpanModel:
         residual = self.target - self.features(self.patterns(a)) @ mixing.reshape(-1).astype(np.float32)
         return float(residual @ residual) / self.size
 
-    def _jacobian(self, fit: Fit) -> np.ndarray:
-        """Derivative of the fitted values in A, with C held fixed and the features projected out."""
+    def _curvature(self, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+        """J^T J and J^T residual, J the derivative of the fitted values in A, C held fixed and the features projected out."""
         m, n, a, k = fit.patterns.shape
         values = self.values.reshape(n, k, self.l, self.q)
         columns = np.empty((n, a, m, self.l, self.q), np.float32)
@@ -126,8 +138,9 @@ class SpanModel:
             columns[:, :, i] = moved.reshape(n, a, self.l, self.q)
             columns[:, :, i] -= weighted.sum(axis=3).transpose(1, 2, 0)[..., None] * output[:, :, None]
         jacobian = self._columns(columns.reshape(n, a, m * self.l, self.q))
-        explained = np.linalg.solve(fit.normal, (fit.features.T @ jacobian).astype(np.float64))
-        return jacobian - fit.features @ explained.astype(np.float32)
+        shared = (fit.features.T @ jacobian).astype(np.float64)
+        gauss = (jacobian.T @ jacobian).astype(np.float64) - shared.T @ np.linalg.solve(fit.normal, shared)
+        return gauss, (jacobian.T @ fit.residual).astype(np.float64)
 
     def descend(
         self, a: Float[np.ndarray, "m l"], steps: int = calibration.LM_STEPS
@@ -135,9 +148,7 @@ class SpanModel:
         """Levenberg-Marquardt from `a`: the optimum, its fit and the number of steps."""
         damping, fit = calibration.LM_DAMPING, self.solve(a)
         for step in range(steps):
-            jacobian = self._jacobian(fit)
-            gauss = (jacobian.T @ jacobian).astype(np.float64)
-            gradient = (jacobian.T @ fit.residual).astype(np.float64)
+            gauss, gradient = self._curvature(fit)
             scale = np.diag(gauss) + 1e-9 * np.trace(gauss) / len(gauss)
             before = fit.share
             for _ in range(6):
