@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, data, distance, recover
+from attnlearn import AttentionLayer, Outcome, data, distance, recover
 from attnlearn.engine import Tools
 from attnlearn.recovery.spectral._guess import guess, guessed_heads, last_step
 from attnlearn.recovery.spectral._state import State
 
 from ._problems import problem, run
 
-DIM, HEADS = 52, 2  # more directions than the search takes
+DIM, HEADS, NUM = 52, 4, 480  # more directions than the search takes
 
 
 def noise(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -35,11 +35,22 @@ def test_noise_has_no_step(rng) -> None:
 
 def test_heads_a_little_above_the_noise_are_recovered(seed) -> None:
     truth = AttentionLayer.random(HEADS, DIM, rank=4, seed=seed)
-    x = data.Gaussian(8, DIM).sample(300, seed=seed + 1)
+    x = data.Gaussian(8, DIM).sample(NUM, seed=seed + 1)
     solution = recover(x, truth(x))
     assert solution.certified
     assert solution.phase("unmix").evidence["guessed"] == HEADS
     assert distance(solution.layer, truth).max < 1e-8
+
+
+def test_a_guess_beside_noise_is_kept_and_not_certified(seed) -> None:
+    truth = AttentionLayer.random(HEADS, DIM, rank=4, seed=seed)
+    x = data.Gaussian(8, DIM).sample(NUM, seed=seed + 1)
+    y = truth(x)
+    y += 1e-3 * y.std() * np.random.default_rng(seed).standard_normal(y.shape)
+    solution = recover(x, y, raise_on_failure=False)
+    assert solution.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert solution.phase("unmix").evidence["guessed"] == HEADS
+    assert distance(solution.layer, truth).max < 0.05
 
 
 def test_a_guess_that_does_not_fit_is_no_answer(rng, seed) -> None:

@@ -2,7 +2,8 @@
 
 Where the weakest heads stand a tenth above the noise, the count cannot establish them, but the order of the singular values
 often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if there are
-equations enough: a fit that leaves nothing to explain proves it, and no other is kept.
+equations enough: a fit that leaves nothing to explain proves it, one that leaves a little may be right beside noise, and no
+other is kept.
 
 Cost: an unmixing and a refine, after a moment or a count that would end the run with TOO_FEW_EXAMPLES.
 What can fail: a step that is none, or a head below the last one; both leave a misfit.
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._calibration import EQUATIONS_NEEDED
+from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT
 from attnlearn.recovery._conclude import unknowns
 from attnlearn.recovery._refining import FITTED, answer, refine_phase
 from attnlearn.recovery.spectral import _calibration as calibration
@@ -41,7 +42,8 @@ def guess(problem: Problem, state: State, tools: Tools) -> tuple[State | None, d
         return None, evidence | {"guess_stopped": "too few equations"}
     found, fit = refine_phase(problem, found, tools)
     evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
-    return (found, info | evidence) if fit["stop"] in FITTED else (None, evidence)
+    kept = fit["stop"] in FITTED or fit["select_error"] <= MISFIT
+    return (found, info | evidence) if kept else (None, evidence)
 
 
 def guessed_heads(problem: Problem, state: State) -> int | None:
