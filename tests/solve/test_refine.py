@@ -182,3 +182,14 @@ def test_d32_reaches_1e_12_with_four_equations_per_unknown(rng, seed, rank):
     assert found.examples < 300
     apart = distance(found.layer, layer)
     assert max(apart.theta, apart.w) < 1e-12
+
+
+def test_a_rank_too_large_is_lowered_beside_noise(rng, seed):
+    truth = AttentionLayer.random(3, 16, rank=3, seed=seed)
+    x = rng.standard_normal((600, 6, 16))
+    y = truth(x)
+    y = y + 1e-3 * y.std() * rng.standard_normal(y.shape)
+    refined = refine(truth, x, y, rank=4)
+    assert refined.stop == "noise"
+    assert refined.rank == 3
+    assert len(refined.steps) < 20

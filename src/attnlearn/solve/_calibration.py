@@ -104,12 +104,15 @@ last step averages: with it the parameters of eight heads were right to 2.4e-6, 
 DOUBLE_BELOW = 1e-4
 """Relative residual at which residuals move to float64; float32 evaluates them to about 3e-7."""
 LOWER_BELOW = 3e-4
+LOWER_SLOW = 3e-3
+LOWER_KEPT = 0.5
 RANK_OPEN = 50.0
 RANK_CLEAR = 10.0
-"""Below this relative residual the rank is looked at again: what lies under 50 residuals, and ten times under the
-value before it, counts as zero. Behind LayerNorm the antibody layer's sixteenth value drowns in the noise of the
-moment (28 was inferred); here it stands at 0.1 of the largest. If the lower rank does not lead to an exact fit the
-higher one is taken up again."""
+"""Below this relative residual, or one ten times as large that no longer halves, the rank is looked at again: what lies
+under 50 residuals, and ten times under the value before it, counts as zero. Behind LayerNorm the antibody layer's sixteenth
+value drowns in the noise of the moment (28 was inferred); here it stands at 0.1 of the largest. If the lower rank does not
+lead to an exact fit the higher one is taken up again, unless the residual is noise: stationary, and not half of what it was
+when the rank was lowered. (d = 52, rank 5 instead of 4, noise 1e-3: 3 s instead of 75.)"""
 RANK_ROUNDING = 30.0
 """Singular values below so many machine epsilons of the largest are rounding: products of exact rank left 0.7 to 1."""
 FLOOR = 16.0

@@ -176,19 +176,21 @@ class _Run:
         dtype = chunks.x.dtype
         single = chunks.astype(np.float32)
         scores, damping, by, shrink, promised = scores.astype(dtype), self.config.damping, None, 0.0, 1.0
-        phase, higher = single, None
+        phase, higher, lowered_at = single, None, np.inf
         fit = eliminate(scores.astype(np.float32), single, self.causal)
         while True:
             residual = float(np.sqrt(fit.cost / scale))
-            lower = (
-                scores.lowered(residual) if higher is None and residual < calibration.LOWER_BELOW else None
-            )
+            slow = residual < calibration.LOWER_SLOW and shrink > calibration.LOWER_KEPT
+            low = residual < calibration.LOWER_BELOW or slow
+            lower = scores.lowered(residual) if higher is None and low else None
             stop = self.verdict(residual, shrink, promised, phase.x.dtype, final)
             if lower is not None and stop not in ("floor", "target"):
                 higher, scores, by, shrink, promised = scores, lower.astype(dtype), None, 0.0, 1.0
+                lowered_at = residual
                 fit = eliminate(scores.astype(phase.x.dtype), phase, self.causal)
                 continue
-            if stop in ("noise", "stalled") and higher:  # the lower rank was not the rank
+            as_good = stop == "noise" and residual > calibration.LOWER_KEPT * lowered_at
+            if stop in ("noise", "stalled") and higher and not as_good:  # the lower rank was not the rank
                 higher, scores, by, shrink, promised = (), higher, None, 0.0, 1.0
                 fit = eliminate(scores.astype(phase.x.dtype), phase, self.causal)
                 continue
