@@ -31,6 +31,8 @@ CERTIFIED_LEAST = 200
 """Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
 OVERFIT = 3.0
 """A select error three times the fit error means that the fit side was memorised."""
+MEMORISED_MORE = 1.5
+"""... and that half as many again are needed at least, whatever the unknowns of the answer ask for: it is not the truth."""
 NOTICEABLE = 1e-6
 MISFIT = 0.03
 """Errors above three per cent that fit and select share are structure, not measurement noise."""

@@ -95,7 +95,11 @@ def conclude(
     if outcome is Outcome.TOO_FEW_EXAMPLES:
         coverage = certificate.check("C1.coverage")
         certified = examples.num * (coverage.value or 0.0) / (coverage.threshold or 1.0)
-        stats["examples_needed"] = max(examples_needed(layer, examples, rank), int(np.ceil(certified)))
+        memorised = stats["select_error"] > calibration.OVERFIT * stats["fit_error"]
+        more = calibration.MEMORISED_MORE * examples.num if memorised else certified
+        stats["examples_needed"] = max(
+            examples_needed(layer, examples, rank), int(np.ceil(max(certified, more)))
+        )
     return Conclusion(outcome, certificate, stats)
 
 
