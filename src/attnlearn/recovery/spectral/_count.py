@@ -23,13 +23,25 @@ from jaxtyping import Float, Int
 from attnlearn.engine import Engine, Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL
+from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._rows import Rows, RowSource
 from attnlearn.recovery.spectral._state import Problem, State, dependent
 from attnlearn.recovery.spectral._varpro import Fit, SpanModel, random_start
 
 
 def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
-    """The number of heads, with the residuals of its neighbours as evidence."""
+    """The number of heads, with the residuals of its neighbours as evidence; all examples are asked if some are too few."""
+    try:
+        return _count(problem, state, tools)
+    except Stop as stop:
+        seen_all = state.moment_examples in (None, len(problem.split.fit))
+        if stop.outcome_name != "TOO_FEW_EXAMPLES" or seen_all:
+            raise
+    state, _ = moment(problem, state, tools, every=True)
+    return _count(problem, state, tools)
+
+
+def _count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     values, floor = state.singular_values, state.floor
     visible = int(np.sum(values > calibration.ABOVE_FLOOR * floor))
     given = problem.num_heads
@@ -67,7 +79,7 @@ def _crowded(values: np.ndarray, floor: float, heads: int, visible: int) -> bool
     if heads >= len(values):
         return False
     alike = values[heads - 1] < calibration.GAP * values[heads]
-    if heads < visible and alike and values[heads - 1] < calibration.CLEAR * floor:
+    if heads < visible and alike and values[heads - 1] < calibration.ALIKE_BELOW * floor:
         return True
     if values[heads - 1] > calibration.VISIBLE_AT * floor:
         return False

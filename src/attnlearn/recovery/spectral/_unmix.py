@@ -149,8 +149,10 @@ def infer_rank(
     profile = np.exp(np.mean(np.log(np.maximum(spectrum, np.finfo(float).tiny)), axis=0))
     # Only in the first half (the last singular values of any square matrix spread out again) and only down to the
     # noise: a strong query bias makes the first value of a head of full rank stand out as well.
-    before, after = profile[: r // 2], profile[1 : r // 2 + 1]
-    noise = calibration.RANK_NOISE * np.median(edge)
-    drops = np.flatnonzero((before > calibration.RANK_DROP * after) & (after < noise)) + 1
+    falls, after = profile[:-1] / profile[1:], profile[1 : r // 2 + 1]
+    usual = np.array([falls[i + 1 : i + 1 + calibration.STEP_AFTER].max(initial=1.0) for i in range(r // 2)])
+    falls, noise = falls[: r // 2], calibration.RANK_NOISE * np.median(edge)
+    step = (falls > calibration.RANK_STEP) & (falls - 1 > calibration.STEP_OVER_NOISE * (usual - 1))
+    drops = np.flatnonzero(((falls > calibration.RANK_DROP) | step) & (after < noise)) + 1
     rank = int(drops[-1]) if len(drops) else rank
     return (rank if 1 <= rank <= r // 2 else None), spectrum, edge
