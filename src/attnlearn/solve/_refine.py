@@ -156,7 +156,8 @@ class _Run:
         """Sequences that give the wanted number of equations per unknown."""
         tokens = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
         equations = self.config.equations_per_unknown
-        wanted = scores.sequences_wanted(self.y.shape[2], tokens, self.causal, equations)
+        least = calibration.LEAST_ROWS_SPARING if self.config.sparing else calibration.LEAST_ROWS
+        wanted = scores.sequences_wanted(self.y.shape[2], tokens, self.causal, equations, least)
         return int(min(np.ceil(wanted), len(self.x)))
 
     def examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:

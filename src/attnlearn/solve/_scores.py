@@ -75,7 +75,12 @@ class Scores(NamedTuple):
         return m * (d * d + d) if self.b is None else m * (2 * d * r - r * r + d)
 
     def sequences_wanted(
-        self, out: int, tokens: float, causal: bool, equations: float = calibration.EQUATIONS_PER_UNKNOWN
+        self,
+        out: int,
+        tokens: float,
+        causal: bool,
+        equations: float = calibration.EQUATIONS_PER_UNKNOWN,
+        least_rows: int = calibration.LEAST_ROWS,
     ) -> float:
         """Sequences of so many tokens that determine scores, W and b, with so many equations per unknown."""
         heads, width = len(self.c), self.c.size + 1
@@ -88,7 +93,7 @@ class Scores(NamedTuple):
             equations * (self.unknowns() + width * out) / out,
             of_scores * self.unknowns() / telling,
             calibration.ROWS_PER_FEATURE * width,
-            calibration.LEAST_ROWS,
+            least_rows,
         )
         return rows / tokens
 
