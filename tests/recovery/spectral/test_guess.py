@@ -9,7 +9,7 @@ import pytest
 
 from attnlearn import AttentionLayer, Outcome, data, distance, recover
 from attnlearn.engine import Tools
-from attnlearn.recovery.spectral._guess import guess, guessed_heads, last_step
+from attnlearn.recovery.spectral._guess import guess, guessable, last_step
 from attnlearn.recovery.spectral._state import State
 
 from ._problems import problem, run
@@ -59,16 +59,15 @@ def test_a_guess_that_does_not_fit_is_no_answer(rng, seed) -> None:
     state, _ = run(one, "moment", seed=seed)
     values = state.floor * np.concatenate([[1.5], noise(rng, len(state.singular_values) - 1)])
     state = dataclasses.replace(state, singular_values=values, stopped="TOO_FEW_EXAMPLES")
-    assert guessed_heads(one, state) == 1
-    found, evidence = guess(one, state, Tools(seed=seed))
+    found, evidence = guess(one, state, Tools(seed=seed), last_step(values))
     assert found is None
     assert evidence["guessed"] == 1
     assert evidence["guess_error"] > 1e-3
 
 
 def test_no_guess_beside_a_given_number(rng) -> None:
-    state = State(singular_values=np.concatenate([[1.5], noise(rng, 16)]), stopped="TOO_FEW_EXAMPLES")
+    state = State(singular_values=noise(rng, 16), stopped="TOO_FEW_EXAMPLES")
     x = rng.standard_normal((20, 3, 4))
     layer = AttentionLayer.random(2, 4)
-    assert guessed_heads(problem(layer, x), state) == 1
-    assert guessed_heads(problem(layer, x, num_heads=2), state) is None
+    assert guessable(problem(layer, x), state)
+    assert not guessable(problem(layer, x, num_heads=2), state)

@@ -1,4 +1,4 @@
-"""Fallback: what a phase fails on is left to the guess, then to the search, if they can do better.
+"""Fallback: what a phase fails on is left to a guess, then to the search, if they can do better.
 
 They stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the others let it pass,
 and when neither the guess nor the search explains the examples the run ends with that outcome after all.
@@ -12,7 +12,8 @@ from functools import wraps
 from typing import Any
 
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery.spectral._guess import guess, guessed_heads
+from attnlearn.recovery.spectral import _calibration as calibration
+from attnlearn.recovery.spectral._guess import guess, guessable, last_step
 from attnlearn.recovery.spectral._search import search, searchable
 from attnlearn.recovery.spectral._state import Problem, State
 
@@ -30,9 +31,7 @@ def or_fallback(phase: PhaseFunction, last: bool = False) -> PhaseFunction:
                 return phase(problem, state, tools)
             except Stop as stop:
                 state = _left(state if stop.state is None else stop.state, stop)
-                if guessed_heads(problem, state) is None and not searchable(
-                    problem, state, stop.outcome_name
-                ):
+                if not (guessable(problem, state) or searchable(problem, state, stop.outcome_name)):
                     raise
                 evidence = stop.evidence | {"stopped": stop.outcome_name}
         if not last:
@@ -51,13 +50,23 @@ def _left(state: State, stop: Stop) -> State:
 
 
 def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """The answer of the guess, or else of the search."""
-    found, info = guess(problem, state, tools)
+    """The answer with the number of heads that the moment suggests, or of the search, or with a usual number."""
+    values, evidence = state.singular_values, {}
+    suggested = None if values is None else last_step(values)
+    found, info = guess(problem, state, tools, suggested)
     if found is not None:
         return found, info
+    evidence |= info
     assert state.stopped is not None
     if searchable(problem, state, state.stopped):
-        found, more = search(problem, state, tools)
-        return found, info | more
+        try:
+            return search(problem, state, tools)
+        except Stop as stop:
+            evidence |= stop.evidence
+    if suggested is None:
+        found, info = guess(problem, state, tools, calibration.GUESSED_HEADS)
+        if found is not None:
+            return found, evidence | info
+        evidence |= info
     needed = {} if state.examples_needed is None else {"examples_needed": state.examples_needed}
-    raise Stop(state.stopped, info | needed, state)
+    raise Stop(state.stopped, needed | evidence, state)

@@ -1,12 +1,12 @@
-"""Guess: the number of heads that the moment suggests without showing it, judged by the fit alone.
+"""Guess: a number of heads that the moment suggests without showing it, judged by the fit alone.
 
 Where the weakest heads stand a tenth above the noise, the count cannot establish them, but the order of the singular values
-often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if there are
-equations enough: a fit that leaves nothing to explain proves it, one that leaves a little may be right beside noise, and no
-other is kept.
+often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if the span
+explains something and there are equations enough: a fit that leaves nothing to explain proves it, one that leaves a little
+may be right beside noise, and no other is kept. Heads too many turn out idle; so where there is no step a usual number may do.
 
 Cost: an unmixing and a refine, after a moment or a count that would end the run with TOO_FEW_EXAMPLES.
-What can fail: a step that is none, or a head below the last one; both leave a misfit.
+What can fail: a head too few, which leaves a misfit.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import unmix
 
 
-def guess(problem: Problem, state: State, tools: Tools) -> tuple[State | None, dict[str, Any]]:
-    """The refined answer with the guessed number of heads, None if there is no such guess or it does not fit."""
-    heads = guessed_heads(problem, state)
-    if heads is None:
+def guess(
+    problem: Problem, state: State, tools: Tools, heads: int | None
+) -> tuple[State | None, dict[str, Any]]:
+    """The refined answer with so many heads; None if it does not fit, or if there is nothing to guess."""
+    if heads is None or not guessable(problem, state):
         return None, {}
     guessing, evidence = dataclasses.replace(problem, num_heads=heads), {"guessed": heads}
     try:
@@ -46,11 +47,10 @@ def guess(problem: Problem, state: State, tools: Tools) -> tuple[State | None, d
     return (found, info | evidence) if kept else (None, evidence)
 
 
-def guessed_heads(problem: Problem, state: State) -> int | None:
-    """The number of heads to try where the examples did not suffice to establish it: that at the last step of the values."""
-    if state.stopped != "TOO_FEW_EXAMPLES" or problem.num_heads is not None or state.singular_values is None:
-        return None
-    return last_step(state.singular_values)
+def guessable(problem: Problem, state: State) -> bool:
+    """Whether the examples did not suffice to establish a number of heads, and nobody gave one."""
+    too_few = state.stopped == "TOO_FEW_EXAMPLES" and state.singular_values is not None
+    return too_few and problem.num_heads is None
 
 
 def last_step(values: np.ndarray) -> int | None:
