@@ -92,8 +92,8 @@ def _few(most: int) -> int:
 def _more(num: int, most: int, weakest: float) -> int:
     """Examples to look at next: as many as should lift the weakest head seen so far (in floors) clear of the noise.
 
-    >>> _more(1_000, 20_000, 2.0), _more(1_000, 20_000, 1.0), _more(4_000, 6_000, 2.0)
-    (2275, 4000, 6000)
+    >>> _more(1_000, 20_000, 1.6), _more(1_000, 20_000, 1.0), _more(4_000, 6_000, 1.6)
+    (2499, 4000, 6000)
     """
     missing = (calibration.CLEAR**2 - 1) / max(weakest**2 - 1, 1e-3)
     wanted = int(num * np.clip(calibration.LOOK_MARGIN * missing, 2, 4))
