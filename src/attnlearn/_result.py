@@ -66,7 +66,7 @@ class Outcome(Enum):
     INTERRUPTED = "the run was interrupted: resume it from the checkpoint"
     ORACLE_FAILED = "the oracle stopped answering properly: mend it and resume from the cache"
     NUMERICAL_FAILURE = "a phase produced numbers that are not finite: rescale the tokens or use float64"
-    NOT_ESTABLISHED = "the answer fits, but the certificate's checks did not all hold: see which failed"
+    NOT_ESTABLISHED = "the answer fits, but not every claim of the certificate is established: see its checks"
 
     @property
     def remedy(self) -> str:

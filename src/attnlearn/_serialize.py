@@ -76,7 +76,7 @@ def layer_json(
 @cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "attnlearn": __version__}
-    for package in ("jax", "numpy", "scipy", "lineax"):
+    for package in ("jax", "numpy", "scipy"):
         found[package] = metadata.version(package)
     return found
 

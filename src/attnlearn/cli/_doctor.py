@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnlearn.cli._console import Console, Json
 
-CORE = ("jax", "jaxlib", "numpy", "scipy", "lineax", "safetensors", "joblib", "piqp", "jinja2")
+CORE = ("jax", "jaxlib", "numpy", "scipy", "safetensors", "joblib", "piqp", "jinja2")
 EXTRAS = {
     "torch": ("torch",),
     "dask": ("dask", "distributed"),

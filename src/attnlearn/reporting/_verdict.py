@@ -33,7 +33,7 @@ REASONS: dict[str, str] = {
     "INTERRUPTED": "the run was interrupted",
     "ORACLE_FAILED": "the oracle stopped answering properly",
     "NUMERICAL_FAILURE": "a phase produced numbers that are not finite",
-    "NOT_ESTABLISHED": "the answer fits, but not every check of the certificate holds",
+    "NOT_ESTABLISHED": "the answer fits, but not every claim of the certificate is established",
 }
 SMALL_ERROR = 0.1
 """A compressed layer whose proved error exceeds a tenth of an output's norm is shown in the colour of caution."""

@@ -138,9 +138,6 @@ RIDGE_DOUBLE = 1e-13
 is removed by correcting with true residuals."""
 TOKEN_RANK = {"float32": 1e-5, "float64": 1e-10}
 """Eigenvalues of the token covariance below this fraction of the largest are directions without tokens."""
-OPERATOR_SCALE = 1e6
-"""lineax calls a system singular when p^T A p < 100 eps size |r|^2, which in float32 with 1e5 unknowns refuses
-eigenvalues below 1. Scaling the operator moves that bound to 1e-6."""
 CORRECTED = {"float32": 1e-3, "float64": 1e-5}
 """W and b count as eliminated when they could remove only this share of the residual: its square enters the
 cost, and the gradient of the scores sees it at first order."""

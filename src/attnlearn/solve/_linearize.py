@@ -148,8 +148,8 @@ def linear_response(at: Linearization, tangent: Scores, causal: bool) -> tuple[j
     return at.factor.T @ (at.factor @ moment.T), u
 
 
-def normal_product(at: Linearization, tangent: Scores, causal: bool) -> Scores:
-    """J^T (I - P P^+) J applied to a direction of the scores."""
+def normal_product(at: Linearization, tangent: Scores, causal: bool) -> tuple[Scores, jax.Array]:
+    """J^T (I - P P^+) J of a direction of the scores, and on the way P^+ J of it."""
     follow, u = linear_response(at, tangent, causal)
 
     def add(total, local, _keep, u):
@@ -157,7 +157,7 @@ def normal_product(at: Linearization, tangent: Scores, causal: bool) -> Scores:
         return jax.tree.map(jnp.add, total, reverse_derivative(rest, local)), None
 
     start = jax.tree.map(jnp.zeros_like, at.scores)
-    return over_chunks(at, causal, add, start, u)[0]
+    return over_chunks(at, causal, add, start, u)[0], follow
 
 
 def gradient(at: Linearization, rest: jax.Array, causal: bool) -> Scores:

@@ -25,7 +25,7 @@ from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._jacobian import Point, original, prepare
-from attnlearn.solve._linearize import gradient, linear_response, over_chunks
+from attnlearn.solve._linearize import gradient, over_chunks
 from attnlearn.solve._regress import single_blas
 from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import solve_normal
@@ -102,6 +102,5 @@ def _response(point: Point, key: jax.Array, causal: bool) -> tuple[Scores, Any]:
     _, rest = over_chunks(at, causal, second, 0, keys)
     slope = by.transpose(gradient(at, rest, causal))
     accuracy = jnp.float32(calibration.PROBE_ACCURACY)
-    t, _ = solve_normal(at, by, slope, jnp.float32(0), accuracy, calibration.PROBE_STEPS, causal)
-    tangent = by.apply(t)
-    return tangent, direct - linear_response(at, tangent, causal)[0]
+    found = solve_normal(at, by, slope, jnp.float32(0), accuracy, calibration.PROBE_STEPS, causal)
+    return by.apply(found.t), direct - found.follow
