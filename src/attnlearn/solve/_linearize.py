@@ -130,9 +130,9 @@ def reverse_derivative(u: jax.Array, at: Local) -> Scores:
     c = jnp.einsum("nmb,nbd->md", ds.sum(axis=1), at.x)
     if at.keys is None:
         return Scores(project_back(at.x, mixed_rows(ds, at.x)), None, c)
-    by_head = ds.transpose(0, 2, 1, 3)
-    a = jnp.einsum("nmab,nmbr->nmar", by_head, at.keys.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
-    b = jnp.einsum("nmab,nmar->nmbr", by_head, at.queries.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    a = (ds.transpose(0, 2, 1, 3) @ at.keys.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    # A turned copy of ds: a product that contracts the rows of both factors runs at a sixth of the speed.
+    b = (ds.transpose(0, 2, 3, 1) @ at.queries.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
     return Scores(project_back(at.x, a), project_back(at.x, b), c)
 
 

@@ -10,7 +10,9 @@ the block of all a_i is E[x x^T] (x) [b_i^T G_ij b_j], that of b_i is (a_i^T E[x
 c_i is G; the blocks are treated as independent, which they are (in that model) up to the gauge and other heads.
 
 G is summed without forming any C: with the k x k matrices K_ij = V_i V_j^T of one sequence,
-sum_a (diag(alpha_a^i) - alpha_a^i alpha_a^i^T) K_ij (diag(alpha_a^j) - alpha_a^j alpha_a^j^T) costs k^3 per pair.
+sum_a (diag(alpha_a^i) - alpha_a^i alpha_a^i^T) K_ij (diag(alpha_a^j) - alpha_a^j alpha_a^j^T) costs k^3 per pair. It is
+(A^T A) * K + Z + Z^T for the patterns A (k, m k) of all heads, Z_ij = alpha_i^T (s_ij alpha_j / 2 - (alpha_i K_ij) * alpha_j)
+and s_ij the row sums of (alpha_i K_ij) * alpha_j.
 In preconditioned coordinates the curvature is about 1 for strong and weak heads alike, which also makes the
 damping of Levenberg-Marquardt fair to weak heads.
 """
@@ -63,14 +65,15 @@ def _joint(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
 def _coupling(at: Local) -> jax.Array:
     """The contribution (m d, m d) of one chunk to G."""
     n, k, m, _ = at.alpha.shape
-    d, alpha = at.x.shape[-1], at.alpha.transpose(0, 2, 1, 3)
-    kernel = jnp.einsum("nxo,nyo->nxy", at.values, at.values).reshape(n, m, k, m, k).transpose(0, 1, 3, 2, 4)
-    seen = jnp.einsum("niab,nijbc->nijac", alpha, kernel) * alpha[:, None]
-    one = jnp.einsum("niab,nijac->nijbc", alpha, seen)
-    both = jnp.einsum("niab,nija,njac->nijbc", alpha, seen.sum(axis=-1), alpha)
-    inner = jnp.einsum("niab,njac->nijbc", alpha, alpha) * kernel
-    inner = inner - one - one.transpose(0, 2, 1, 4, 3) + both
-    right = jnp.einsum("nijbc,nce->nijbe", inner, at.x).transpose(0, 3, 1, 2, 4).reshape(n * k, m * m * d)
+    d, rows = at.x.shape[-1], at.alpha.reshape(n, k, m * k)
+    kernel = at.values @ at.turned
+    seen = (at.alpha.transpose(0, 2, 1, 3) @ kernel.reshape(n, m, k, m * k)) * rows[:, None]
+    sums = seen.reshape(n, m, k, m, k).sum(axis=-1, keepdims=True)
+    half = (0.5 * sums * at.alpha[:, None]).reshape(seen.shape) - seen
+    z = (at.alpha.transpose(0, 2, 3, 1) @ half).reshape(n, m * k, m * k)
+    inner = (rows.transpose(0, 2, 1) @ rows) * kernel + z + z.transpose(0, 2, 1)
+    by_pair = inner.reshape(n, m, k, m, k).transpose(0, 2, 1, 3, 4).reshape(n, k * m * m, k)
+    right = (by_pair @ at.x).reshape(n * k, m * m * d)
     return (at.x.reshape(n * k, d).T @ right).reshape(d, m, m, d).transpose(1, 0, 2, 3).reshape(m * d, m * d)
 
 
