@@ -30,6 +30,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
         DRAWN | {"dim": 384, "rank": 32, "num": 30_000},
         DRAWN | {"dim": 384, "heads": 12, "rank": 64, "num": 40_000},
         DRAWN | {"dim": 512, "rank": 32, "num": 40_000},
+        DRAWN | {"dim": 512, "rank": 64, "num": 40_000},
         *(DRAWN | {"dim": 128, "rank": 16, "num": 20_000, "scale": scale} for scale in (0.5, 6.0)),
     ]
     if tier == "quick":
