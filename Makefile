@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
+# What the programs under test keep for their next run stays inside .venv too: compiled functions, fonts, a browser's profile.
+KEPT   := XDG_CACHE_HOME=$(CURDIR)/.venv/cache XDG_CONFIG_HOME=$(CURDIR)/.venv/config \
+          JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint docs bench-quick bench bench-full dist clean
@@ -21,11 +24,11 @@ demo: $(STAMP)     ## the main job, on a real layer; ends with demo/report.html
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)     ## the test suite, without what is marked slow
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
+	$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-all: $(STAMP) ## the test suite, slow tests included
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m ''
+	$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m ''
 
 lint: $(STAMP)     ## ruff and pyright
 	$(BIN)/ruff check .
