@@ -22,7 +22,7 @@ from attnlearn.solve._linearize import (
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import eliminate
 from attnlearn.solve._scores import Scores, mixed, patterns
-from attnlearn.solve._step import gauss_newton_step, inner_product, projected_product
+from attnlearn.solve._step import gauss_newton_step, inner_product, projected_product, solve_normal
 
 CASES = [(None, False, False), (2, False, False), (None, True, True), (2, True, True)]
 
@@ -122,8 +122,8 @@ def test_apply_and_transpose_are_adjoint(rng, rank):
         np.testing.assert_allclose(one, two, rtol=1e-3)
 
 
-def eigenvalues(at, causal, by):
-    """All eigenvalues of the Gauss-Newton matrix in the coordinates of `by`, written out."""
+def written_out(at, causal, by):
+    """The Gauss-Newton matrix in the coordinates of `by`."""
     leaves, tree = jax.tree.flatten(at.scores)
     sizes = np.cumsum([leaf.size for leaf in leaves])
 
@@ -134,7 +134,43 @@ def eigenvalues(at, causal, by):
         return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(product)])
 
     matrix = jax.jit(lambda basis: jax.lax.map(matvec, basis))(jnp.eye(int(sizes[-1]), dtype=jnp.float32))
-    return np.linalg.eigvalsh(np.asarray(matrix, np.float64))
+    return np.asarray(matrix, np.float64)
+
+
+def flat(scores):
+    return np.concatenate([np.reshape(leaf, -1) for leaf in jax.tree.leaves(scores)])
+
+
+def eigenvalues(at, causal, by):
+    return np.linalg.eigvalsh(written_out(at, causal, by))
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_conjugate_gradients_solve_the_written_out_system(rng, rank):
+    with precision(np.float64):
+        at, _ = linearization(rng, rank, False, False)
+        by = precondition(at, False)
+        right = direction(rng, at.scores).astype(jnp.float32)
+        found = solve_normal(at, by, right, np.float32(0.1), np.float32(1e-5), 500, False)
+        matrix = written_out(at, False, by)
+        expected = np.linalg.solve(matrix + 0.1 * np.eye(len(matrix)), flat(right))
+        np.testing.assert_allclose(flat(found.t), expected, atol=1e-3 * np.abs(expected).max())
+        _, follow = normal_product(at, by.apply(found.t), False)
+        np.testing.assert_allclose(found.follow, follow, atol=1e-3 * np.abs(follow).max())
+
+
+def test_conjugate_gradients_end_where_there_is_nothing_to_solve(rng):
+    with precision(np.float64):
+        at, _ = linearization(rng, 3, False, False)
+        by = precondition(at, False)
+        none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), at.scores)
+        found = solve_normal(at, by, none, np.float32(0), np.float32(1e-3), 50, False)
+        assert found.inner == 0
+        # Factors of rank 3 may be turned without any change of Theta: in these directions the matrix is zero.
+        turn = rng.standard_normal((len(at.scores.a), 3, 3)).astype(np.float32)
+        idle = Scores(at.scores.a @ turn, -at.scores.b @ turn.transpose(0, 2, 1), np.zeros_like(at.scores.c))
+        found = solve_normal(at, by, idle, np.float32(0), np.float32(1e-3), 50, False)
+        assert np.isfinite(flat(found.t)).all()
 
 
 def test_preconditioning_evens_out_weak_heads(rng):
