@@ -118,3 +118,12 @@ def test_a_spectrum_that_overflows_resolves_nothing(monkeypatch) -> None:
     found = _jacobian.smallest_singular(AttentionLayer.random(2, 3, seed=0), x)
     assert found.lower == 0
     assert np.isinf(found.theta).all()
+
+
+def test_whoever_waits_is_told_how_far_it_came(rng):
+    told = []
+    layer, x = AttentionLayer.random(2, 4), rng.standard_normal((60, 5, 4))
+    found = smallest_singular(layer, x, on_step=lambda **figures: told.append(figures))
+    assert [figures["products"] for figures in told] == sorted({figures["products"] for figures in told})
+    assert told[-1]["products"] == found.lanczos_steps
+    assert told[-1]["guaranteed"] == pytest.approx(found.lower)

@@ -12,6 +12,7 @@ ask        fresh random sequences, on which the frozen answer is then certified
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -157,7 +158,7 @@ def _solution(problem: Problem, run: Run, tools: Tools) -> Solution:
         stats |= run.stopped.evidence
         return Solution(layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats)
     with tools.progress.phase("certify"):
-        certificate, outcome, figures = conclude(problem, state, layer)
+        certificate, outcome, figures = conclude(problem, state, layer, tools.progress.update)
     return Solution(layer, outcome, certificate, phases, stats | figures)
 
 
@@ -170,7 +171,7 @@ def answer_dtype(state: State) -> np.dtype:
 
 
 def conclude(
-    problem: Problem, state: State, layer: AttentionLayer
+    problem: Problem, state: State, layer: AttentionLayer, on_step: Callable[..., None] | None = None
 ) -> tuple[Certificate, Outcome, dict[str, Any]]:
     """Certify the frozen answer and say how the run ended."""
     dtype = layer.dtype
@@ -180,7 +181,9 @@ def conclude(
     rank = None if state.ranks is None else max(1, *state.ranks)
     tangent = None if state.constant_head and _enough_for_whole(layer, asked) else rank
     with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
-        certificate = certify(layer, held, asked, scale=scale, rank=tangent, target=problem.config.target)
+        certificate = certify(
+            layer, held, asked, scale=scale, rank=tangent, target=problem.config.target, on_step=on_step
+        )
     certificate, exact = judged_by_answers(judged_by_fit(certificate, state, layer), state)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)

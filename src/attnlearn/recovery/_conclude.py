@@ -13,6 +13,7 @@ in full, the outcome is chosen by what the fit and select sides show:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,7 @@ def conclude(
     groups: np.ndarray | None,
     target: float | None,
     fitted_on: int | None = None,
+    on_step: Callable[..., None] | None = None,
 ) -> Conclusion:
     """Certify `layer` on the certify side and choose the outcome; `fitted_on` examples made the answer."""
     fit = held(examples, split.fit[: _fit_sample(layer, examples, rank)])
@@ -77,6 +79,7 @@ def conclude(
         support=support,
         target=target,
         rank=rank,
+        on_step=on_step,
     )
     errors = {
         "fit_error": _rms(unit_errors(layer, fit, scale)),

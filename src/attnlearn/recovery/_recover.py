@@ -196,6 +196,7 @@ def _solution(
             groups=groups,
             target=target,
             fitted_on=_fitted_on(run),
+            on_step=tools.progress.update,
         )
     certificate = _about(ended.certificate, scale)
     if route.check is not None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,7 @@ def certify(
     rank: int | None = None,
     delta: float = calibration.DELTA,
     attempts: int = 1,
+    on_step: Callable[..., None] | None = None,
 ) -> Certificate:
     """Judge `layer` on the certify examples `held`; the Jacobian is taken on `fitted`, any examples with their outputs.
 
@@ -76,7 +78,8 @@ def certify(
     measured like the one on `held`. With `target` only C1 is asked for: the others, which need an exact fit, are judged
     when there is one.
     `scale` is the root mean square of an example's output, fixed on the fit side. `attempts` counts how many
-    answers were judged on these examples, this one included: the confidence is shared among them.
+    answers were judged on these examples, this one included: the confidence is shared among them. `on_step` is told how
+    far the Jacobian's spectrum came, which takes the time.
     """
     layer = layer.astype(held.x.dtype)
     errors = unit_errors(layer, held, scale)
@@ -85,7 +88,7 @@ def certify(
     c1, function_checks = _function_claim(eps, len(errors), target, delta / attempts)
     if target is not None and c1.established and eps > exactness_limit(floor, layer.dtype):
         return _function_only(c1, function_checks)
-    c3, parameter_checks, bound = _parameter_claim(layer, eps, floor, scale, fitted, support, rank)
+    c3, parameter_checks, bound = _parameter_claim(layer, eps, floor, scale, fitted, support, rank, on_step)
     c2, count_checks = _count_claim(layer, eps, floor, bound, held, scale, support)
     counted = Check.compare(
         "C3.count", int(c2.established), 1, unit="claims", text="C2, on which this rests", at_most=False
@@ -276,9 +279,10 @@ def _parameter_claim(
     fitted: Held,
     support: Support | None,
     rank: int | None,
+    on_step: Callable[..., None] | None,
 ) -> tuple[Claim, list[Check], float]:
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
-    conditioning = smallest_singular(reduced, tokens, mask=fitted.mask, rank=rank)
+    conditioning = smallest_singular(reduced, tokens, mask=fitted.mask, rank=rank, on_step=on_step)
     # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere, and never below rounding.
     elsewhere = max(eps, floor) * scale * np.sqrt(conditioning.examples)
     distance = calibration.PARAMETER_SAFETY * max(

@@ -20,6 +20,7 @@ of it is the linear model: curvature is neglected, and other layers far away wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -95,11 +96,12 @@ def smallest_singular(
     rank: int | None = None,
     seed: int = 0,
     delta: float = calibration.DELTA,
+    on_step: Callable[..., None] | None = None,
 ) -> Conditioning:
     """Bounds on parameter errors per unit of output error, from at most a few examples per unknown.
 
     Only the first examples are looked at, as many as `refine` starts with (`Conditioning.examples`); rho is to be
-    taken over these. Over more examples the value would only be larger.
+    taken over these. Over more examples the value would only be larger. `on_step` is told how far Lanczos came.
 
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
     >>> x = np.random.default_rng(0).standard_normal((60, 5, 4))
@@ -113,7 +115,7 @@ def smallest_singular(
         equations = point.rows * layer.out_dim
         spectrum = _Spectrum(0.0, 0.0, 0)
         if equations >= unknowns:
-            spectrum = _spectrum(point, layer.causal, seed, delta)
+            spectrum = _spectrum(point, layer.causal, seed, delta, on_step)
     lower = spectrum.lower
     unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -231,7 +233,9 @@ def _lanczos(point: Point, state: Any, causal: bool, steps: int) -> tuple[Any, t
     return jax.lax.scan(advance, state, None, length=steps)
 
 
-def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
+def _spectrum(
+    point: Point, causal: bool, seed: int, delta: float, on_step: Callable[..., None] | None
+) -> _Spectrum:
     """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part."""
     like = Joint(point.at.scores, point.at.linear)
     rng = np.random.default_rng([seed, 0x1A2C])
@@ -255,6 +259,8 @@ def _spectrum(point: Point, causal: bool, seed: int, delta: float) -> _Spectrum:
         eps = (exponent / (2 * steps - 1)) ** 2
         # smallest - lambda <= eps (Lambda - lambda) and Lambda <= largest / (1 - eps).
         lower = max(0.0, (smallest - eps * largest / (1 - eps)) / (1 - eps)) if eps < 1 else 0.0
+        if on_step is not None:
+            on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         # The least number of steps that can give a guarantee, for the estimate only falls.
         needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
         if lower >= calibration.LANCZOS_SHARE * smallest or max(steps, needed) >= calibration.LANCZOS_MOST:
