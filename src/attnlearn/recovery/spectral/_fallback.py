@@ -50,23 +50,18 @@ def _left(state: State, stop: Stop) -> State:
 
 
 def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """The answer with the number of heads that the moment suggests, or of the search, or with a usual number."""
-    values, evidence = state.singular_values, {}
+    """The answer with the number of heads that the moment suggests, or else a usual one; or that of the search."""
+    values = state.singular_values
     suggested = None if values is None else last_step(values)
-    found, info = guess(problem, state, tools, suggested)
+    found, evidence = guess(problem, state, tools, suggested or calibration.GUESSED_HEADS)
     if found is not None:
-        return found, info
-    evidence |= info
+        return found, evidence
     assert state.stopped is not None
     if searchable(problem, state, state.stopped):
         try:
-            return search(problem, state, tools)
+            found, info = search(problem, state, tools)
+            return found, evidence | info
         except Stop as stop:
             evidence |= stop.evidence
-    if suggested is None:
-        found, info = guess(problem, state, tools, calibration.GUESSED_HEADS)
-        if found is not None:
-            return found, evidence | info
-        evidence |= info
     needed = {} if state.examples_needed is None else {"examples_needed": state.examples_needed}
     raise Stop(state.stopped, needed | evidence, state)

@@ -3,7 +3,8 @@
 Where the weakest heads stand a tenth above the noise, the count cannot establish them, but the order of the singular values
 often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if the span
 explains something and there are equations enough: a fit that leaves nothing to explain proves it, one that leaves a little
-may be right beside noise, and no other is kept. Heads too many turn out idle; so where there is no step a usual number may do.
+on both sides may be right beside noise, and no other is kept. Heads too many turn out idle; so where there is no step a
+usual number may do.
 
 Cost: an unmixing and a refine, after a moment or a count that would end the run with TOO_FEW_EXAMPLES.
 What can fail: a head too few, which leaves a misfit.
@@ -17,20 +18,18 @@ from typing import Any
 import numpy as np
 
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT
+from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT, NOTICEABLE, OVERFIT
 from attnlearn.recovery._conclude import unknowns
-from attnlearn.recovery._refining import FITTED, answer, refine_phase
+from attnlearn.recovery._refining import answer, refine_phase
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import unmix
 
 
-def guess(
-    problem: Problem, state: State, tools: Tools, heads: int | None
-) -> tuple[State | None, dict[str, Any]]:
+def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[State | None, dict[str, Any]]:
     """The refined answer with so many heads; None if it does not fit, or if there is nothing to guess."""
-    if heads is None or not guessable(problem, state):
+    if not guessable(problem, state):
         return None, {}
     guessing, evidence = dataclasses.replace(problem, num_heads=heads), {"guessed": heads}
     try:
@@ -43,8 +42,17 @@ def guess(
         return None, evidence | {"guess_stopped": "too few equations"}
     found, fit = refine_phase(problem, found, tools)
     evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
-    kept = fit["stop"] in FITTED or fit["select_error"] <= MISFIT
-    return (found, info | evidence) if kept else (None, evidence)
+    return (found, info | evidence) if _explains(fit) else (None, evidence)
+
+
+def _explains(fit: dict[str, Any]) -> bool:
+    """Whether the select side is explained, and about as well as the fit side: else that one was memorised.
+
+    >>> _explains({"select_error": 1.1e-3, "residual": 1e-3}), _explains({"select_error": 0.02, "residual": 1e-4})
+    (True, False)
+    """
+    error = fit["select_error"]
+    return error <= MISFIT and error <= max(OVERFIT * fit["residual"], NOTICEABLE)
 
 
 def guessable(problem: Problem, state: State) -> bool:
