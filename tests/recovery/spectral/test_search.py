@@ -13,7 +13,7 @@ from attnlearn.engine import Engine, Progress, Stop, Tools
 from attnlearn.recovery.spectral._fallback import or_fallback
 from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import search, searchable
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, repeated
 from attnlearn.solve._split import Split
 
 DIM, TOKENS, NUM = 6, 5, 700
@@ -91,3 +91,25 @@ def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:
     assert stop.value.outcome_name == "TOO_FEW_EXAMPLES"
     assert stop.value.evidence["examples_needed"] == 123
     assert {entry["heads"] for entry in stop.value.evidence["searched"]} == {1}
+
+
+def test_words_of_a_list_repeat_and_signs_are_modelled(rng, tools) -> None:
+    words = rng.standard_normal((30, DIM))
+    signs = rng.choice([-1.0, 1.0], (NUM, TOKENS, DIM))
+    for x, expected in (
+        (words[rng.integers(30, size=(NUM, TOKENS))], True),
+        (signs, False),
+        (tokens(rng), False),
+    ):
+        problem, state = prepared(x, x, tools)
+        assert repeated(problem, state) is expected
+
+
+@pytest.mark.slow
+def test_a_vocabulary_shows_more_values_than_heads_and_is_searched(rng, seed) -> None:
+    truth = AttentionLayer.random(3, 16, rank=4, seed=seed)
+    x = rng.standard_normal((60, 16))[rng.integers(60, size=(4_000, 6))]
+    solution = recover(x, truth(x), seed=seed)
+    assert solution.phase("count").evidence["visible"] > 16
+    assert solution.certified
+    assert distance(solution.layer, truth).max < 1e-9

@@ -25,7 +25,7 @@ from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._rows import Rows, RowSource
-from attnlearn.recovery.spectral._state import Problem, State, dependent
+from attnlearn.recovery.spectral._state import Problem, State, unmodelled
 from attnlearn.recovery.spectral._varpro import Fit, SpanModel, random_start
 
 
@@ -45,7 +45,11 @@ def _count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     values, floor = state.singular_values, state.floor
     visible = int(np.sum(values > calibration.ABOVE_FLOOR * floor))
     given = problem.num_heads
-    if given is None and visible > calibration.COUNT_MOST and dependent(problem, state):
+    if (
+        given is None
+        and visible > min(calibration.COUNT_MOST, len(state.inverse))
+        and unmodelled(problem, state)
+    ):
         raise Stop("TOKENS_DEGENERATE", {"visible": visible}, state)
     most = max(1, min(visible if given is None else given, len(values)))
     rng = tools.rng("count")

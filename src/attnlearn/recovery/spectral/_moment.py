@@ -116,7 +116,8 @@ def _passes(
         tools.progress.update(heads=svd.heads, weakest=svd.weakest / floor)
         vectors = len(svd.values)
         crowded = svd.given is None and vectors - svd.heads < calibration.SPARE
-        if svd.complete and crowded and vectors < min(operator.most, calibration.MOST_VECTORS):
+        wider = vectors < min(operator.most, calibration.MOST_VECTORS) and number < calibration.PASSES
+        if svd.complete and crowded and wider:
             svd.widen(operator.start(rng, min(vectors, operator.most - vectors)))
         elif svd.complete and change < settled and (svd.heads or number >= calibration.BLIND_PASSES):
             break

@@ -28,7 +28,7 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._calibration import EQUATIONS_NEEDED
 from attnlearn.recovery._conclude import examples_needed, held, unknowns
 from attnlearn.recovery.spectral import _calibration as calibration
-from attnlearn.recovery.spectral._state import Problem, State, dependent
+from attnlearn.recovery.spectral._state import Problem, State, dependent, unmodelled
 from attnlearn.recovery.spectral._unmix import from_white
 from attnlearn.solve._certify import example_scale, unit_errors
 from attnlearn.solve._refine import RefineConfig, refine
@@ -38,7 +38,7 @@ def searchable(problem: Problem, state: State, outcome: str) -> bool:
     """Whether the moment failed for want of examples, or on tokens that it does not model, and the search is affordable."""
     if state.inverse.shape[0] > calibration.SEARCH_DIRECTIONS:
         return False
-    return dependent(problem, state) or (outcome == "TOO_FEW_EXAMPLES" and _few(problem, state))
+    return unmodelled(problem, state) or (outcome == "TOO_FEW_EXAMPLES" and _few(problem, state))
 
 
 def _few(problem: Problem, state: State) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn.data import Examples
+from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.solve._split import Split
 
 
@@ -75,3 +76,18 @@ def dependent(problem: Problem, state: State) -> bool:
     assert state.position_mean is not None
     correlated = np.any(state.position_correlation != np.eye(problem.examples.tokens))
     return bool(correlated or np.any(state.position_mean != 0))
+
+
+def unmodelled(problem: Problem, state: State) -> bool:
+    """Whether tokens are such as the moment does not model: dependent, or from a list, whose fourth moments are its own."""
+    return dependent(problem, state) or repeated(problem, state)
+
+
+def repeated(problem: Problem, state: State) -> bool:
+    """Whether most tokens occur more than once, as the words of a vocabulary do; ±1 tokens may, and are modelled."""
+    if state.kurtosis is not None and np.all(state.kurtosis < calibration.KURTOSIS_OF_SIGNS):
+        return False
+    looked = problem.split.fit[: calibration.REPEATS_LOOKED // problem.examples.tokens + 1]
+    x, _, mask = problem.examples.take(looked)
+    tokens = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
+    return 2 * len(np.unique(tokens, axis=0)) < len(tokens)
