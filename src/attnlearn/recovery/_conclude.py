@@ -98,8 +98,8 @@ def conclude(
     if outcome is Outcome.TOO_FEW_EXAMPLES:
         coverage = certificate.check("C1.coverage")
         certified = examples.num * (coverage.value or 0.0) / (coverage.threshold or 1.0)
-        memorised = stats["select_error"] > calibration.OVERFIT * stats["fit_error"]
-        more = calibration.MEMORISED_MORE * examples.num if memorised else certified
+        overfit = memorised(stats["fit_error"], stats["select_error"])
+        more = calibration.MEMORISED_MORE * examples.num if overfit else certified
         stats["examples_needed"] = max(
             examples_needed(layer, examples, rank), int(np.ceil(max(certified, more)))
         )
@@ -129,6 +129,15 @@ def _fit_sample(layer: AttentionLayer, examples: Examples, rank: int | None) -> 
     """Fit sequences on which the Jacobian may be taken: padded ones tell less, so twice what whole ones would do."""
     scores = Scores.from_theta(layer.theta, layer.query_bias, rank)
     return 2 * int(np.ceil(scores.sequences_wanted(layer.out_dim, examples.tokens, layer.causal)))
+
+
+def memorised(fit_error: float, select_error: float) -> bool:
+    """Whether the select side is explained so much worse than the fit side that this one was learned by heart.
+
+    >>> memorised(1e-3, 1.1e-3), memorised(1e-4, 0.02), memorised(1e-16, 1e-15)
+    (False, True, False)
+    """
+    return select_error > max(calibration.OVERFIT * fit_error, calibration.NOTICEABLE)
 
 
 def unknowns(layer: AttentionLayer, rank: int | None) -> int:
@@ -167,7 +176,7 @@ def _shortfall(
             return Outcome.TOO_FEW_EXAMPLES
         close = (certificate.check("C2.apart").value or 0.0) < CLOSE_HEADS
         return Outcome.HEADS_INDISTINGUISHABLE if close else Outcome.NOT_ESTABLISHED
-    if judged > calibration.OVERFIT * fit and judged > calibration.NOTICEABLE:
+    if memorised(fit, judged):
         return Outcome.TOO_FEW_EXAMPLES
     if judged > calibration.MISFIT:
         return Outcome.NOT_ATTENTION

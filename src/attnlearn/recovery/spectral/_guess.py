@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT, NOTICEABLE, OVERFIT
-from attnlearn.recovery._conclude import unknowns
+from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT
+from attnlearn.recovery._conclude import memorised, unknowns
 from attnlearn.recovery._refining import answer, refine_phase
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import count
@@ -42,17 +42,8 @@ def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[Sta
         return None, evidence | {"guess_stopped": "too few equations"}
     found, fit = refine_phase(problem, found, tools)
     evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
-    return (found, info | evidence) if _explains(fit) else (None, evidence)
-
-
-def _explains(fit: dict[str, Any]) -> bool:
-    """Whether the select side is explained, and about as well as the fit side: else that one was memorised.
-
-    >>> _explains({"select_error": 1.1e-3, "residual": 1e-3}), _explains({"select_error": 0.02, "residual": 1e-4})
-    (True, False)
-    """
-    error = fit["select_error"]
-    return error <= MISFIT and error <= max(OVERFIT * fit["residual"], NOTICEABLE)
+    kept = fit["select_error"] <= MISFIT and not memorised(fit["residual"], fit["select_error"])
+    return (found, info | evidence) if kept else (None, evidence)
 
 
 def guessable(problem: Problem, state: State) -> bool:
