@@ -129,7 +129,8 @@ def rival(
     from jax.flatten_util import ravel_pytree
     from scipy.optimize import minimize
 
-    from attnlearn._forward import Parameters, attention_forward
+    from attnlearn._attention import Parameters
+    from attnlearn._forward import attention_forward
 
     began = time.perf_counter()
     scores = Scores.from_theta(start.theta, start.query_bias, rank)

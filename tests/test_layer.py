@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnlearn import AttentionLayer, load
-from attnlearn._forward import chunk_size
+from attnlearn._attention import chunk_size
 from attnlearn._summary import summarize
 
 REAL = ["sapiens-vh-layer0", "sapiens-vh-layer3", "rxnmapper-layer"]
@@ -82,9 +82,9 @@ def test_single_sequences_chunks_and_batches_agree(rng, monkeypatch) -> None:
     x = rng.standard_normal((37, 4, 5))
     whole = layer(x)
     np.testing.assert_allclose(np.stack([layer(sequence) for sequence in x]), whole, atol=1e-13)
-    monkeypatch.setattr("attnlearn._forward.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("attnlearn._attention.CHUNK_BYTES", 4096)
     np.testing.assert_allclose(layer(x), whole, atol=1e-13)
-    assert chunk_size(37, 4, 5, 2, 8) < 37
+    assert chunk_size(4, 5, 2, 8) < 37
 
 
 def test_padding_is_invisible(rng) -> None:

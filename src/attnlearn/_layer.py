@@ -15,9 +15,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn import _forward
+from attnlearn._attention import Parameters, evaluate
 from attnlearn._errors import require
-from attnlearn._forward import Parameters
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 
@@ -191,7 +190,7 @@ class AttentionLayer:
         return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k))
 
     def _evaluate(self, kernel, tokens, mask, single, tail):
-        result = _forward.evaluate(kernel, self.parameters, tokens, mask, self.causal, tail)
+        result = evaluate(kernel, self.parameters, tokens, mask, self.causal, tail)
         return result[0] if single else result
 
     def _tokens(self, x: ArrayLike, mask: ArrayLike | None) -> tuple[Tokens, Mask | None, bool]:

@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from attnlearn._attention import Parameters
 from attnlearn._files import read_tensors, write_tensors
-from attnlearn._forward import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._version import __version__
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
-from attnlearn._forward import Parameters, attention_forward
+from attnlearn._attention import Parameters
+from attnlearn._forward import attention_forward
 from attnlearn._precision import precision
 from attnlearn.solve._jacobian import smallest_singular
 from attnlearn.solve._refine import refine
@@ -110,8 +111,8 @@ def test_a_spectrum_that_overflows_resolves_nothing(monkeypatch) -> None:
     """No eigenvalue, so every bound on parameters is infinite and no claim about them can be established."""
     from attnlearn.solve import _jacobian
 
-    def overflown(point, state, causal, steps):
-        return state, (np.full(steps, np.nan), np.full(steps, np.inf))
+    def overflown(point, state, steps):
+        return state, np.full(steps, np.nan), np.full(steps, np.inf)
 
     monkeypatch.setattr(_jacobian, "_lanczos", overflown)
     x = np.random.default_rng(0).standard_normal((60, 4, 3))

@@ -14,11 +14,11 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from attnlearn._forward import Parameters
+from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._start import Ground
-from attnlearn.solve._regress import single_blas
+from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._scores import split_linear
 
 Blocks = Float[np.ndarray, "m d r"]
@@ -33,7 +33,7 @@ def narrow(layer: AttentionLayer, ground: Ground, width: int) -> AttentionLayer:
         return layer
     inside = inside._replace(theta=limited[:, :-1], query_bias=limited[:, -1])
     matrix, moment = ground.normal(inside)
-    with single_blas():
+    with on_threads():
         linear = limited_regression(matrix, moment, len(inside.theta), width)
     w, b = split_linear(linear, len(inside.theta))
     return ground.leave(Parameters(inside.theta, w, inside.query_bias, b))

@@ -17,17 +17,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._forward import Parameters
+from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn._precision import precision
 from attnlearn.solve._calibration import RIDGE_DOUBLE, RIDGE_SINGLE
 from attnlearn.solve._certify import Held
-from attnlearn.solve._chunks import Chunks, Whitening, stack_chunks, whitening
-from attnlearn.solve._regress import eliminate, gram, inverse_factor, single_blas, total_squares
+from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
+from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
 from attnlearn.solve._scores import Scores, split_linear
 
 
@@ -37,9 +35,7 @@ class Ground:
     def __init__(self, held: Held, causal: bool) -> None:
         self.dtype, self.causal = held.x.dtype, causal
         self.white: Whitening = whitening(held.x, held.mask)
-        with precision(self.dtype):
-            stacked = stack_chunks(self.white.tokens(held.x), held.y, held.mask)
-            self.chunks = Chunks(*map(jnp.asarray, stacked))
+        self.chunks = cut(self.white.tokens(held.x), held.y, held.mask)
         self.total = max(total_squares(held.y, held.mask), np.finfo(np.float64).tiny)
 
     def enter(self, layer: AttentionLayer) -> Parameters:
@@ -48,14 +44,14 @@ class Ground:
 
     def normal(self, inside: Parameters) -> tuple[np.ndarray, np.ndarray]:
         """G = P^T P and P^T Y for the scores of a layer in white coordinates."""
-        with precision(self.dtype), single_blas():
+        with on_threads():
             scores = Scores(inside.theta, None, inside.query_bias).astype(self.dtype)
-            matrix, moment = gram(scores, self.chunks, self.causal)
+            matrix, moment = Columns(scores, self.chunks, self.causal).gram()
         return np.asarray(matrix, np.float64), np.asarray(moment, np.float64)
 
     def refit(self, inside: Parameters) -> tuple[AttentionLayer, float]:
         """The layer with the best W and b for these scores, and its squared error relative to the outputs' spread."""
-        with precision(self.dtype), single_blas():
+        with on_threads():
             scores = Scores(inside.theta, None, inside.query_bias).astype(self.dtype)
             fit = eliminate(scores, self.chunks, self.causal)
             w, b = split_linear(np.asarray(fit.linear, np.float64), len(inside.theta))
@@ -96,7 +92,7 @@ def drop_prices(inside: Parameters, ground: Ground) -> Float[np.ndarray, "m"]:
     """By how much the relative squared error grows when a head is dropped and the others refitted."""
     matrix, moment = ground.normal(inside)
     m, d = len(inside.theta), inside.theta.shape[1]
-    with single_blas():
+    with on_threads():
         factor = inverse_factor(matrix, ground.ridge)
         linear = factor.T @ (factor @ moment)
         prices = np.empty(m)

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
 from itertools import islice
 from typing import TypeVar
 
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -70,22 +73,52 @@ def announce_threads(threads: int) -> None:
 
 @contextmanager
 def limited_blas(threads: int) -> Iterator[None]:
-    """Let BLAS and OpenMP use `threads` threads inside the block, and restore them after it."""
-    with threadpool_limits(limits=threads):
+    """Let BLAS use `threads` threads inside the block, and restore them after it."""
+    with _libraries().limit(limits=threads, user_api="blas"):
         yield
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries to limit, looked up once: a look takes a millisecond."""
+    import scipy.linalg  # noqa: F401  (has a BLAS of its own, which must be there to be found)
+
+    return ThreadpoolController()
 
 
 def in_order(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
     """`function` of each item, in order; as many at a time as there are cores, so few are alive at once.
 
+    The caller's thread takes one of each group itself, and what it set for its context (as `np.errstate`) holds for all.
+
     >>> list(in_order(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
-    threads = 1 if inside_worker() else own_threads()
+    threads = 1 if inside_worker() or getattr(_busy, "here", False) else own_threads()
     if threads == 1:
         yield from map(function, items)
         return
     remaining = iter(items)
-    with ThreadPoolExecutor(threads) as pool:
-        while group := list(islice(remaining, threads)):
-            yield from pool.map(function, group)
+    while group := list(islice(remaining, threads)):
+        others = [_pool(threads).submit(copy_context().run, _marked, function, item) for item in group[1:]]
+        try:
+            yield function(group[0])
+            for other in others:
+                yield other.result()
+        finally:
+            wait(others)  # whatever happened, no thread may still read what the caller is about to change
+
+
+_busy = threading.local()
+
+
+def _marked(function: Callable[[Item], Value], item: Item) -> Value:
+    """`function` in a thread of the pool, where a further `in_order` must not wait for the pool."""
+    _busy.here = True
+    return function(item)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting them anew took longer than the small products they are for."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="attnlearn")

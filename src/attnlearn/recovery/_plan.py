@@ -23,7 +23,7 @@ from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery.spectral import _calibration as spectral
 from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
-from attnlearn.solve._linearize import cache_bytes
+from attnlearn.solve._chunks import cache_bytes
 
 _UNITS = {
     "": 1,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn import AttentionLayer, data, distance
-from attnlearn._forward import Parameters
+from attnlearn._attention import Parameters
 from attnlearn.engine import Engine, Progress, Stop, Tools
 from attnlearn.recovery import recover
 from attnlearn.recovery.sculpt import SculptConfig

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlearn import AttentionLayer
-from attnlearn._forward import Parameters, attention_forward
+from attnlearn._attention import Parameters
+from attnlearn._forward import attention_forward
 
 BATCH = 256
 BLOCK = 250

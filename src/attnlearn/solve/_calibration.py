@@ -80,18 +80,25 @@ ROWS_PER_FEATURE = 2.0
 GROWTH = 8
 """Factor by which the examples grow when those in use are fitted and the rest is not, or when there is noise."""
 LEAST_ROWS = 4096
-LEAST_ROWS_SPARING = 2048
+LEAST_ROWS_SPARING = 1024
 """Never fewer rows than this, if there are, to refine or to certify: so few cost nothing beside compiling for their
 shape, which small layers then do once for both. Few examples leave directions weak by chance (d = 6 on a skewed
 support, 24 sequences: smallest eigenvalue 2e-4; 512: 6e-3). A sparing run is certified without a Jacobian and does with half:
 d = 32, m = 8 takes 0.4 s instead of 0.6."""
 CHUNK_ROWS = 1024
 """Query rows handled at once: the products reach full speed, the working arrays stay at a few MB."""
+THREAD_WORK = 2e7
+"""Multiplications, rows x columns x outputs, of a chunk below which chunks run one after another. Threads wait for each other
+between NumPy's calls: with 5e6 (d = 32) a product takes 1.6 ms on two threads and 1.5 on one, with 5e7 (d = 64) 12 and 20."""
+PRODUCT_ROWS = 64
+"""Rows of one piece of a product that threads share: enough for full speed."""
 CACHE_LEAST = 2**30
 CACHE_SHARE = 1 / 8
 """Up to here (an eighth of the machine's memory, a gibibyte at least) patterns, mixed tokens and values are kept between
 inner steps; beyond they are recomputed. At d = 512, 8 heads of rank 64, 32,000 rows, a step takes 2.6 s kept and 4.4 s
 recomputed."""
+COLUMNS_SHARE = 0.25
+"""Share of that which the columns P of a least squares may take while it passes over them two to four times."""
 INITIAL_DAMPING = 1e-2
 """In preconditioned coordinates, where the curvature is about 1: a hundredth leaves a good start alone."""
 DAMPING_LIMIT = 1e4
@@ -143,7 +150,7 @@ CORRECTED = {"float32": 1e-3, "float64": 1e-5}
 cost, and the gradient of the scores sees it at first order."""
 CONTRACTION = 0.3
 """A correction that does not shrink the removable part to this fraction has met rounding."""
-RENEW_ABOVE = 1e-2
+RENEW_ABOVE = 0.1
 """Below this relative residual the layer moves by less than a per cent or so, and its preconditioner is kept."""
 FRESH_FACTOR = 100.0
 """Examples that were not used may be fitted this much worse than those that were before more are taken."""

@@ -22,32 +22,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from attnlearn._forward import Parameters
+from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, stack_chunks, whitening
+from attnlearn.solve._chunks import Whitening, added, cut, on_threads, product, whitening
 from attnlearn.solve._linearize import (
     Linearization,
+    Local,
     forward_derivative,
     linearize,
-    over_chunks,
     reverse_derivative,
 )
 from attnlearn.solve._precondition import Preconditioner, precondition
-from attnlearn.solve._regress import checked_examples, gram, inverse_factor, single_blas
+from attnlearn.solve._regress import Columns, checked_examples, inverse_factor
 from attnlearn.solve._scores import Scores, split_linear
-from attnlearn.solve._step import tree_norm
 
 
 @dataclass(frozen=True)
@@ -109,13 +104,13 @@ def smallest_singular(
     >>> bool(0 < found.lower <= found.eigenvalue), found.equations > found.unknowns
     (True, True)
     """
-    with precision(np.float64), single_blas():
+    with on_threads():
         point = prepare(layer, x, mask, rank, joint=False)
         unknowns = point.at.scores.unknowns() + point.at.linear.size
         equations = point.rows * layer.out_dim
         spectrum = _Spectrum(0.0, 0.0, 0)
         if equations >= unknowns:
-            spectrum = _spectrum(point, layer.causal, seed, delta, on_step)
+            spectrum = _spectrum(point, seed, delta, on_step)
     lower = spectrum.lower
     unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -154,13 +149,12 @@ def prepare(
     tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
     used = int(min(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)), len(x)))
     keep = None if keep is None else keep[:used]
-    double = stack_chunks(white.tokens(x[:used].astype(np.float64)), y[:used], keep).astype(np.float64)
-    matrix, _ = gram(scores.astype(np.float64), double, layer.causal)
-    factor = inverse_factor(np.asarray(matrix), calibration.RIDGE_DOUBLE)
+    double = cut(white.tokens(x[:used].astype(np.float64)), y[:used], keep)
+    matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
+    factor = inverse_factor(matrix, calibration.RIDGE_DOUBLE)
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
-    single = double.astype(np.float32)
-    at = linearize(scores, linear, factor, single.x, single.keep, layer.causal)
-    by = precondition(at, layer.causal, joint=joint)
+    at = linearize(scores, linear, factor, double.astype(np.float32), layer.causal)
+    by = precondition(at, joint=joint)
     gauge = None if scores.b is None else _gauge_basis(scores, by)
     rows = used * x.shape[1] if keep is None else int(keep.sum())
     return Point(at, by, white, gauge, factor, rows, used)
@@ -181,34 +175,38 @@ class Joint(NamedTuple):
     """Coordinates of all parameters: preconditioned scores and L^T [W; b]."""
 
     scores: Scores
-    linear: Any
+    linear: np.ndarray
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        return np.concatenate([self.scores.flat(), self.linear.reshape(-1)])
 
 
-def _free(point: Point, t: Joint) -> Joint:
-    """Remove the gauge directions a_i -> a_i g from the coordinates, and columns that a head does not have."""
+def _free(point: Point, t: np.ndarray) -> Joint:
+    """The coordinates in a vector, without gauge directions a_i -> a_i g and columns that a head does not have."""
+    size = t.size - point.at.linear.size
+    scores, linear = point.at.scores.shaped(t[:size]), t[size:].reshape(point.at.linear.shape)
     if point.gauge is None:
-        return t
+        return Joint(scores, linear)
     used = _used(point.at.scores)
-    a = t.scores.a - point.gauge @ (point.gauge.transpose(0, 2, 1) @ t.scores.a)
-    return Joint(t.scores._replace(a=a * used, b=t.scores.b * used), t.linear)
+    a = scores.a - point.gauge @ (point.gauge.transpose(0, 2, 1) @ scores.a)
+    return Joint(scores._replace(a=a * used, b=scores.b * used), linear)
 
 
-def joint_product(point: Point, t: Joint, causal: bool) -> Joint:
+def joint_product(point: Point, t: np.ndarray) -> np.ndarray:
     """The Gauss-Newton matrix of all parameters in preconditioned, gauge-free coordinates."""
     at, by = point.at, point.by
-    t = _free(point, t)
-    tangent, linear = by.apply(t.scores), at.factor.T @ t.linear
+    free = _free(point, t)
+    tangent, linear = by.apply(free.scores), product(at.factor.T, free.linear)
 
-    def add(total, local, _keep, _extra):
+    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
         u = forward_derivative(tangent, local)
-        u = u + (local.p @ linear).reshape(u.shape)
-        # Turned, because u^T p runs a quarter faster than p^T u.
-        back = Joint(reverse_derivative(u, local), u.reshape(len(local.p), -1).T @ local.p)
-        return jax.tree.map(jnp.add, total, back), None
+        u += (local.p @ linear).reshape(u.shape)
+        return reverse_derivative(u, local).flat(), u.reshape(len(local.p), -1).T @ local.p
 
-    start = Joint(jax.tree.map(jnp.zeros_like, at.scores), jnp.zeros_like(at.linear.T))
-    total, _ = over_chunks(at, causal, add, start, None)
-    return _free(point, Joint(by.transpose(total.scores), at.factor @ total.linear.T))
+    scores, moment = added(at.over_chunks(part))
+    back = Joint(by.transpose(at.scores.shaped(scores)), product(moment, at.factor.T).T)
+    return _free(point, back.flat()).flat()
 
 
 class _Spectrum(NamedTuple):
@@ -217,38 +215,42 @@ class _Spectrum(NamedTuple):
     steps: int
 
 
-@partial(jax.jit, static_argnames=("causal", "steps"))
-def _lanczos(point: Point, state: Any, causal: bool, steps: int) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-    def advance(state, _):
+class _Krylov(NamedTuple):
+    """The last two Lanczos vectors and the last off-diagonal entry."""
+
+    previous: np.ndarray
+    current: np.ndarray
+    beta: np.float32
+
+
+def _lanczos(point: Point, state: _Krylov, steps: int) -> tuple[_Krylov, list[np.float32], list[np.float32]]:
+    """So many further steps, and the diagonal and off-diagonal entries that they add."""
+    diagonal, beside = [], []
+    for _ in range(steps):
         previous, current, beta = state
-        image = joint_product(point, current, causal)
-        image = jax.tree.map(lambda p, q: p - beta * q, image, previous)
-        alpha = jax.tree.reduce(jnp.add, jax.tree.map(lambda p, q: jnp.sum(p * q), image, current))
+        image = joint_product(point, current)
+        image -= beta * previous
+        alpha = image @ current
+        image -= alpha * current
         # Rounding leaves a trace of the gauge, which would grow into a false eigenvalue 0.
-        image = _free(point, jax.tree.map(lambda p, q: p - alpha * q, image, current))
-        beta = tree_norm(image)
-        following = jax.tree.map(lambda p: p / jnp.maximum(beta, jnp.finfo(p.dtype).tiny), image)
-        return (current, following, beta), (alpha, beta)
+        image = _free(point, image).flat()
+        beta = np.linalg.norm(image)
+        state = _Krylov(current, image / max(beta, np.finfo(np.float32).tiny), beta)
+        diagonal.append(alpha)
+        beside.append(beta)
+    return state, diagonal, beside
 
-    return jax.lax.scan(advance, state, None, length=steps)
 
-
-def _spectrum(
-    point: Point, causal: bool, seed: int, delta: float, on_step: Callable[..., None] | None
-) -> _Spectrum:
+def _spectrum(point: Point, seed: int, delta: float, on_step: Callable[..., None] | None) -> _Spectrum:
     """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part."""
-    like = Joint(point.at.scores, point.at.linear)
+    dimension = point.at.scores.flat().size + point.at.linear.size
     rng = np.random.default_rng([seed, 0x1A2C])
-    first = _free(point, jax.tree.map(lambda z: rng.standard_normal(z.shape).astype(np.float32), like))
-    norm = np.linalg.norm([np.linalg.norm(leaf) for leaf in jax.tree.leaves(first)])
-    first = jax.tree.map(lambda z: z / np.float32(norm), first)
-    dimension = sum(leaf.size for leaf in jax.tree.leaves(like))
-    traced = point._replace(white=None, factor=None, rows=0, examples=0)
-    state = (jax.tree.map(np.zeros_like, first), first, np.float32(0))
+    first = _free(point, rng.standard_normal(dimension).astype(np.float32)).flat()
+    state = _Krylov(np.zeros_like(first), first / np.linalg.norm(first), np.float32(0))
     diagonal, beside = np.zeros(0), np.zeros(0)
     exponent = np.log(1.648 * np.sqrt(dimension) / delta)
     while True:
-        state, (alpha, beta) = _lanczos(traced, state, causal, calibration.LANCZOS_BLOCK)
+        state, alpha, beta = _lanczos(point, state, calibration.LANCZOS_BLOCK)
         diagonal, beside = np.append(diagonal, alpha), np.append(beside, beta)
         if not (np.isfinite(diagonal).all() and np.isfinite(beside).all()):
             # Curvature that is zero to rounding makes the coordinates overflow float32: nothing is resolved.
@@ -277,7 +279,7 @@ def _norms(blocks: np.ndarray) -> np.ndarray:
 def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Norms of the maps from coordinates to Theta_i, c_i, W_i and b, in the coordinates of the tokens."""
     scores, by, white = point.at.scores, point.by, point.white
-    by = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), by)
+    by = Preconditioner(*(None if part is None else np.asarray(part, np.float64) for part in by))
     m, d = scores.c.shape
     tokens = _norms(white.inverse.T @ by.a_left)
 
@@ -304,7 +306,7 @@ def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
 
 def original(point: Point, scores: Scores, linear: Any) -> Parameters:
     """A direction of the parameters in white coordinates as one of the layer on the tokens themselves."""
-    scores, at = (jax.tree.map(lambda z: np.asarray(z, np.float64), s) for s in (scores, point.at.scores))
+    scores, at = scores.astype(np.float64), point.at.scores.astype(np.float64)
     theta = scores.a
     if scores.b is not None:
         theta = scores.a @ np.swapaxes(at.b, 1, 2) + at.a @ np.swapaxes(scores.b, 1, 2)

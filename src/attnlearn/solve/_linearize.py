@@ -14,157 +14,150 @@ Everything runs in float32: Gauss-Newton corrects with residuals evaluated in fl
 
 from __future__ import annotations
 
-import os
-from functools import cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from attnlearn._forward import mixed_rows
-from attnlearn.solve._calibration import CACHE_LEAST, CACHE_SHARE
-from attnlearn.solve._scores import (
-    Scores,
-    key_bias,
-    mixed,
-    pair,
-    patterns,
-    project,
-    project_back,
-    split_linear,
-)
+from attnlearn._attention import mix, pair_tokens, project, row_sums, turn
+from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, product
+from attnlearn.solve._scores import Scores, mixed, pair, patterns, project_back, split_linear, turned_keys
+
+Value = TypeVar("Value")
 
 
 class Local(NamedTuple):
-    """What the derivative on one chunk needs: alpha (n, query, m, key), queries and keys (n, k, m, r), values
-    V (n, m k, o) and their transposes, mixed tokens p (n k, m d + 1)."""
+    """What the derivative on one chunk needs: alpha (n, query, m, key), queries (n, k, m, r), turned keys (n, m, r, k),
+    values V (n, m k, o), mixed tokens p (n k, m d + 1); some also turned, as small products want them."""
 
-    x: Any
-    alpha: Any
-    queries: Any
-    keys: Any | None
-    values: Any
-    turned: Any
-    p: Any
+    x: np.ndarray
+    alpha: np.ndarray
+    queries: np.ndarray
+    keys: np.ndarray | None
+    values: np.ndarray
+    p: np.ndarray
+    turned_x: np.ndarray
+    turned_values: np.ndarray
 
 
 class Linearization(NamedTuple):
     """A layer at which derivatives are taken: scores, [W; b], L^-1 of P^T P, chunks, and cached local arrays."""
 
     scores: Scores
-    linear: Any
-    factor: Any
-    x: Any
-    keep: Any
-    cache: Local | None
+    linear: np.ndarray
+    factor: np.ndarray
+    chunks: Chunks
+    causal: bool
+    cache: Sequence[Local] | None
+
+    def over_chunks(
+        self, work: Callable[[Local, Any], Value], extra: Sequence[Any] | None = None
+    ) -> Iterator[Value]:
+        """work(local arrays, extra) of every chunk, in order; from the cache or recomputed."""
+
+        def one(place: int) -> Value:
+            kept = self.cache is not None
+            return work(self.cache[place] if kept else self.local(place), extra and extra[place])
+
+        return self.chunks.each(one, len(self.linear))
+
+    def local(self, place: int) -> Local:
+        """The arrays of one chunk, computed."""
+        return local_arrays(self.scores, self.linear, self.chunks[place], self.causal)
 
 
-def local_arrays(scores: Scores, linear: Any, x: Any, keep: Any, causal: bool) -> Local:
+def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool) -> Local:
     """Patterns, values and mixed tokens of one chunk."""
-    alpha, queries, keys = patterns(scores, x, keep, causal)
+    x, turned_x = chunk.x, turn(chunk.x)
+    found = patterns(scores, x, turned_x, chunk.keep, causal)
     w, _ = split_linear(linear, scores.c.shape[0])
-    n, k, m, _ = alpha.shape
+    n, k, m, _ = found.alpha.shape
     values = project(x, w).transpose(0, 2, 1, 3).reshape(n, m * k, w.shape[-1])
-    # Products with a transposed operand run at a third of the speed, so both layouts are kept.
-    return Local(x, alpha, queries, keys, values, values.transpose(0, 2, 1), mixed(alpha, x, keep))
+    return Local(x, *found, values, mixed(found.alpha, x, chunk.keep), turned_x, turn(values))
 
 
-@partial(jax.jit, static_argnames="causal")
-def _cached(scores: Scores, linear: Any, x: Any, keep: Any, causal: bool) -> Local:
-    return jax.lax.map(lambda chunk: local_arrays(scores, linear, *chunk, causal), (x, keep))
-
-
-@cache
-def cache_bytes() -> int:
-    """Memory that the local arrays may take on this machine.
-
-    >>> cache_bytes() >= 2**30
-    True
-    """
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system tells
-        total = 0
-    return max(CACHE_LEAST, int(CACHE_SHARE * total))
-
-
-def linearize(scores: Scores, linear: Any, factor: Any, x: Any, keep: Any, causal: bool) -> Linearization:
-    """Prepare derivatives in float32; the local arrays are kept if they fit into `cache_bytes()`."""
+def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: bool) -> Linearization:
+    """Prepare derivatives on float32 chunks; the local arrays are kept if they fit into `cache_bytes()`."""
     single = np.float32
     scores, linear, factor = scores.astype(single), np.asarray(linear, single), np.asarray(factor, single)
     m, d = scores.c.shape
-    per_row = m * (x.shape[2] + d + 2 * linear.shape[1] + 2 * scores.a.shape[2])
-    fits = 4 * keep.size * per_row <= cache_bytes()
-    kept = _cached(scores, linear, x, keep, causal) if fits else None
-    return Linearization(scores, linear, factor, x, keep, kept)
+    per_row = m * (chunks[0].x.shape[1] + d + 2 * linear.shape[1] + 2 * scores.a.shape[2])
+    at = Linearization(scores, linear, factor, chunks, causal, None)
+    if 4 * chunks.rows * per_row > cache_bytes():
+        return at
+    return at._replace(cache=list(chunks.each(at.local, len(linear))))
 
 
-def over_chunks(at: Linearization, causal: bool, body: Any, start: Any, extra: Any) -> tuple[Any, Any]:
-    """`lax.scan` of body(total, local, keep, extra) over the chunks, from the cache or recomputed."""
-    if at.cache is not None:
-        return jax.lax.scan(lambda total, z: body(total, *z), start, (at.cache, at.keep, extra))
-
-    def recompute(total, chunk):
-        x, keep, rest = chunk
-        return body(total, local_arrays(at.scores, at.linear, x, keep, causal), keep, rest)
-
-    return jax.lax.scan(recompute, start, (at.x, at.keep, extra))
-
-
-def forward_derivative(tangent: Scores, at: Local) -> jax.Array:
+def forward_derivative(tangent: Scores, at: Local) -> np.ndarray:
     """dF (n, k, o) of one chunk along a direction of the scores."""
     n, k, m, _ = at.alpha.shape
-    ds = pair(project(at.x, tangent.a), at.keys, at.x) + key_bias(at.x, tangent.c)
-    if at.keys is not None:
-        ds = ds + pair(at.queries, project(at.x, tangent.b), at.x)
-    da = at.alpha * (ds - jnp.sum(at.alpha * ds, axis=-1, keepdims=True))
-    return jnp.einsum("nax,nxo->nao", da.reshape(n, k, m * k), at.values)
+    queries = project(at.x, tangent.a)
+    if at.keys is None:
+        change, bias = pair_tokens(queries, at.turned_x), (tangent.c @ at.turned_x)[:, None]
+    else:
+        keys, bias = turned_keys(at.turned_x, tangent.b, tangent.c)
+        change = pair(queries, at.keys)
+        change += pair(at.queries, keys)
+    change += bias
+    return _through_softmax(change, at.alpha).reshape(n, k, m * k) @ at.values
 
 
-def reverse_derivative(u: jax.Array, at: Local) -> Scores:
+def reverse_derivative(u: np.ndarray, at: Local) -> Scores:
     """The adjoint: gradient in the scores of <u, F> for u (n, k, o)."""
     n, k, m, _ = at.alpha.shape
-    g = jnp.einsum("nao,nox->nax", u, at.turned).reshape(n, k, m, k)
-    ds = at.alpha * (g - jnp.sum(at.alpha * g, axis=-1, keepdims=True))
-    c = jnp.einsum("nmb,nbd->md", ds.sum(axis=1), at.x)
+    change = _through_softmax((u @ at.turned_values).reshape(n, k, m, k), at.alpha)
+    by_key = change.sum(axis=1).transpose(1, 0, 2).reshape(m, n * k)
+    c = by_key @ at.x.reshape(n * k, -1)
     if at.keys is None:
-        return Scores(project_back(at.x, mixed_rows(ds, at.x)), None, c)
-    a = (ds.transpose(0, 2, 1, 3) @ at.keys.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
-    # A turned copy of ds: a product that contracts the rows of both factors runs at a sixth of the speed.
-    b = (ds.transpose(0, 2, 3, 1) @ at.queries.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+        return Scores(project_back(at.x, mix(change, at.x)), None, c)
+    a, b = np.empty_like(at.queries), np.empty_like(at.queries)
+    by_head = change.transpose(0, 2, 1, 3)
+    np.matmul(by_head, turn(at.keys), out=a.transpose(0, 2, 1, 3))
+    np.matmul(by_head.swapaxes(2, 3), at.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
     return Scores(project_back(at.x, a), project_back(at.x, b), c)
 
 
-def linear_response(at: Linearization, tangent: Scores, causal: bool) -> tuple[jax.Array, jax.Array]:
+def _through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """alpha * (change - rowsum(alpha * change)), in the memory of `change`: the derivative of softmax, its own adjoint."""
+    change *= alpha
+    change -= alpha * row_sums(change)
+    return change
+
+
+def linear_response(at: Linearization, tangent: Scores) -> tuple[np.ndarray, list[np.ndarray]]:
     """P^+ J of a direction of the scores, the change of -[W; b] that goes with it, and J of it by chunk."""
 
-    def add(total, local, _keep, _extra):
+    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
         u = forward_derivative(tangent, local)
-        return total + u.reshape(len(local.p), -1).T @ local.p, u
+        return u, u.reshape(len(local.p), -1).T @ local.p
 
-    moment, u = over_chunks(at, causal, add, jnp.zeros_like(at.linear.T), None)
-    # Two triangular products instead of one with the inverse: the error grows with cond(P), not its square.
-    return at.factor.T @ (at.factor @ moment.T), u
+    moved, moments = zip(*at.over_chunks(part))
+    return projected(at, added(moments)), list(moved)
 
 
-def normal_product(at: Linearization, tangent: Scores, causal: bool) -> tuple[Scores, jax.Array]:
+def projected(at: Linearization, moment: np.ndarray) -> np.ndarray:
+    """(P^T P)^-1 of P^T u, which is given as (o, m d + 1).
+
+    Two triangular products instead of one with the inverse: the error grows with cond(P), not its square.
+    """
+    return product(product(moment, at.factor.T), at.factor).T
+
+
+def normal_product(at: Linearization, tangent: Scores) -> tuple[Scores, np.ndarray]:
     """J^T (I - P P^+) J of a direction of the scores, and on the way P^+ J of it."""
-    follow, u = linear_response(at, tangent, causal)
+    follow, moved = linear_response(at, tangent)
 
-    def add(total, local, _keep, u):
-        rest = u - (local.p @ follow).reshape(u.shape)
-        return jax.tree.map(jnp.add, total, reverse_derivative(rest, local)), None
+    def part(local: Local, u: np.ndarray) -> Scores:
+        u -= (local.p @ follow).reshape(u.shape)
+        return reverse_derivative(u, local)
 
-    start = jax.tree.map(jnp.zeros_like, at.scores)
-    return over_chunks(at, causal, add, start, u)[0], follow
+    return added(at.over_chunks(part, moved)), follow
 
 
-def gradient(at: Linearization, rest: jax.Array, causal: bool) -> Scores:
-    """J^T rest for residuals (C, s k, o) orthogonal to the columns of P."""
+def gradient(at: Linearization, rest: Sequence[np.ndarray]) -> Scores:
+    """J^T rest for residuals (s k, o) by chunk, orthogonal to the columns of P."""
+    return added(at.over_chunks(_pulled, rest))
 
-    def add(total, local, keep, u):
-        u = u.reshape(*keep.shape, -1)
-        return jax.tree.map(jnp.add, total, reverse_derivative(u, local)), None
 
-    return over_chunks(at, causal, add, jax.tree.map(jnp.zeros_like, at.scores), rest)[0]
+def _pulled(local: Local, u: np.ndarray) -> Scores:
+    return reverse_derivative(u.reshape(*local.x.shape[:2], -1), local)

@@ -19,15 +19,13 @@ damping of Levenberg-Marquardt fair to weak heads.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from attnlearn.solve._calibration import RIDGE_SINGLE
-from attnlearn.solve._linearize import Linearization, Local, over_chunks
+from attnlearn.solve._chunks import added, product
+from attnlearn.solve._linearize import Linearization, Local
 from attnlearn.solve._regress import inverse_factor
 from attnlearn.solve._scores import Scores
 
@@ -56,17 +54,17 @@ class Preconditioner(NamedTuple):
         return Scores(a, b, (self.c @ g.c.reshape(-1)).reshape(g.c.shape))
 
 
-def _joint(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+def _joint(z: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     m, d, r = z.shape
-    flat = left @ z.transpose(1, 0, 2).reshape(d, m * r) @ right
+    flat = product(left @ z.transpose(1, 0, 2).reshape(d, m * r), right)
     return flat.reshape(d, m, r).transpose(1, 0, 2)
 
 
-def _coupling(at: Local) -> jax.Array:
+def _coupling(at: Local) -> np.ndarray:
     """The contribution (m d, m d) of one chunk to G."""
     n, k, m, _ = at.alpha.shape
     d, rows = at.x.shape[-1], at.alpha.reshape(n, k, m * k)
-    kernel = at.values @ at.turned
+    kernel = at.values @ at.turned_values
     seen = (at.alpha.transpose(0, 2, 1, 3) @ kernel.reshape(n, m, k, m * k)) * rows[:, None]
     sums = seen.reshape(n, m, k, m, k).sum(axis=-1, keepdims=True)
     half = (0.5 * sums * at.alpha[:, None]).reshape(seen.shape) - seen
@@ -77,25 +75,20 @@ def _coupling(at: Local) -> jax.Array:
     return (at.x.reshape(n * k, d).T @ right).reshape(d, m, m, d).transpose(1, 0, 2, 3).reshape(m * d, m * d)
 
 
-@partial(jax.jit, static_argnames="causal")
-def curvature(at: Linearization, causal: bool) -> tuple[jax.Array, jax.Array]:
+def curvature(at: Linearization) -> tuple[np.ndarray, np.ndarray]:
     """G (m d, m d) and the second moment E[x x^T] (d, d) of the query tokens."""
 
-    def add(total, local, keep, _extra):
-        d = local.x.shape[-1]
-        flat = local.x.reshape(-1, d)
-        weighted = flat * keep.reshape(-1, 1)
-        return (total[0] + _coupling(local), total[1] + flat.T @ weighted), None
+    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
+        flat = local.x.reshape(-1, local.x.shape[-1])  # padded tokens are zero
+        return _coupling(local), flat.T @ flat
 
-    m, d = at.scores.c.shape
-    start = (jnp.zeros((m * d, m * d), at.x.dtype), jnp.zeros((d, d), at.x.dtype))
-    (coupling, second), _ = over_chunks(at, causal, add, start, None)
-    return coupling, second / jnp.sum(at.keep)
+    coupling, second = added(at.over_chunks(part))
+    return coupling, second / np.float32(at.chunks.real)
 
 
-def precondition(at: Linearization, causal: bool, joint: bool = True) -> Preconditioner:
+def precondition(at: Linearization, joint: bool = True) -> Preconditioner:
     """The preconditioner at a linearization; `joint` False drops the coupling of heads in the factors a."""
-    coupling, second = (np.asarray(array, np.float64) for array in curvature(at, causal))
+    coupling, second = (np.asarray(array, np.float64) for array in curvature(at))
     m, d = at.scores.c.shape
     whole, tokens = inverse_factor(coupling, RIDGE_SINGLE), inverse_factor(second, RIDGE_SINGLE)
     if at.scores.b is None:
@@ -112,4 +105,4 @@ def precondition(at: Linearization, causal: bool, joint: bool = True) -> Precond
 
 
 def _single(found: Preconditioner) -> Preconditioner:
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), found)
+    return Preconditioner(*(None if part is None else np.asarray(part, np.float32) for part in found))

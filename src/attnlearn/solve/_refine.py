@@ -26,19 +26,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 
+from attnlearn._attention import Parameters
 from attnlearn._errors import require
-from attnlearn._forward import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn._precision import common_dtype, precision
+from attnlearn._precision import common_dtype
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Chunks, stack_chunks, whitening
+from attnlearn.solve._chunks import Chunks, cut, on_threads, whitening
 from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import precondition
-from attnlearn.solve._regress import Fit, checked_examples, eliminate, residuals, single_blas, total_squares
+from attnlearn.solve._regress import Columns, Fit, checked_examples, eliminate, total_squares
 from attnlearn.solve._scores import Scores, split_linear
 from attnlearn.solve._step import Step, gauss_newton_step
 
@@ -114,21 +113,22 @@ def refine(
     white = whitening(x, keep)
     inside = white.enter(start.parameters)
     scores = Scores.from_theta(inside.theta, inside.query_bias, rank, float(np.finfo(dtype).eps))
-    run = _Run(white.tokens(x), y, keep, start.causal, config, on_step)
-    with precision(dtype), single_blas():
+    run = _Run(white, x, y, keep, start.causal, config, on_step)
+    with on_threads():
         scores, fit, residual, stop, used = run.descend(scores)
         w, b = split_linear(np.asarray(fit.linear, np.float64), start.num_heads)
-        scores = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), scores)
+        scores = scores.astype(np.float64)
     found = white.leave(Parameters(scores.theta(), w, scores.c, b))
     layer = AttentionLayer(*(array.astype(dtype) for array in found), causal=start.causal)
     return Refined(layer, residual, stop, used, scores.rank, run.steps)
 
 
 class _Run:
-    """The examples in white coordinates and the evidence of one call of `refine`."""
+    """The examples, their white coordinates and the evidence of one call of `refine`."""
 
-    def __init__(self, x, y, mask, causal, config, on_step):
-        self.x, self.y, self.mask, self.causal, self.config = x, y, mask, causal, config
+    def __init__(self, white, x, y, mask, causal, config, on_step):
+        self.white, self.x, self.y, self.mask = white, x, y, mask
+        self.causal, self.config = causal, config
         self.on_step, self.steps, self.used = on_step, [], 0
         self.began = time.perf_counter()
         self.order = np.random.default_rng([config.seed, 0x5EF1]).permutation(len(x))
@@ -149,7 +149,7 @@ class _Run:
             fitted = stop in ("floor", "target") and fresh <= limit
             if fitted or used == most or len(self.steps) >= self.config.max_steps:
                 return scores, fit, fresh, stop, used
-            # Every size is compiled for: a last small increase is not worth a size of its own.
+            # A last small increase is not worth a fit of its own.
             used = most if 2 * calibration.GROWTH * used >= most else calibration.GROWTH * used
 
     def enough(self, scores: Scores) -> int:
@@ -164,17 +164,17 @@ class _Run:
         mask = None if self.mask is None else self.mask[chosen]
         y = self.y[chosen]
         scale = max(total_squares(y, mask), np.finfo(np.float64).tiny)
-        return stack_chunks(self.x[chosen], y, mask).astype(self.x.dtype), scale
+        return cut(self.white.tokens(self.x[chosen]), y, mask), scale
 
     def fresh_residual(self, scores: Scores, fit: Fit, chosen: np.ndarray) -> float:
         chunks, scale = self.examples(chosen)
-        dtype = chunks.x.dtype
-        _, cost, _ = residuals(scores.astype(dtype), fit.linear.astype(dtype), chunks, self.causal)
-        return float(np.sqrt(float(cost) / scale))
+        dtype = chunks.dtype
+        _, cost, _ = Columns(scores.astype(dtype), chunks, self.causal).residuals(fit.linear.astype(dtype))
+        return float(np.sqrt(cost / scale))
 
     def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> tuple[Scores, Fit, str]:
         """Levenberg-Marquardt on one set of examples; returns the scores, W and b, and the reason to stop."""
-        dtype = chunks.x.dtype
+        dtype = chunks.dtype
         single = chunks.astype(np.float32)
         scores, damping, by, shrink, promised = scores.astype(dtype), self.config.damping, None, 0.0, 1.0
         phase, higher, lowered_at = single, None, np.inf
@@ -184,26 +184,26 @@ class _Run:
             slow = residual < calibration.LOWER_SLOW and shrink > calibration.LOWER_KEPT
             low = residual < calibration.LOWER_BELOW or slow
             lower = scores.lowered(residual) if higher is None and low else None
-            stop = self.verdict(residual, shrink, promised, phase.x.dtype, final)
+            stop = self.verdict(residual, shrink, promised, phase.dtype, final)
             if lower is not None and stop not in ("floor", "target"):
                 higher, scores, by, shrink, promised = scores, lower.astype(dtype), None, 0.0, 1.0
                 lowered_at = residual
-                fit = eliminate(scores.astype(phase.x.dtype), phase, self.causal)
+                fit = eliminate(scores.astype(phase.dtype), phase, self.causal)
                 continue
             as_good = stop == "noise" and residual > calibration.LOWER_KEPT * lowered_at
             if stop in ("noise", "stalled") and higher and not as_good:  # the lower rank was not the rank
                 higher, scores, by, shrink, promised = (), higher, None, 0.0, 1.0
-                fit = eliminate(scores.astype(phase.x.dtype), phase, self.causal)
+                fit = eliminate(scores.astype(phase.dtype), phase, self.causal)
                 continue
-            if phase.x.dtype != dtype and (stop or residual <= calibration.DOUBLE_BELOW):
+            if phase.dtype != dtype and (stop or residual <= calibration.DOUBLE_BELOW):
                 phase, shrink, promised = chunks, 0.0, 1.0
                 fit = eliminate(scores, chunks, self.causal, near=fit)
                 continue
             if stop:
                 return scores, fit, stop
-            at = linearize(scores, fit.linear, fit.factor, single.x, single.keep, self.causal)
+            at = linearize(scores, fit.linear, fit.factor, single, self.causal)
             if by is None or residual > calibration.RENEW_ABOVE:
-                by = precondition(at, self.causal)
+                by = precondition(at)
             trial = self.damped_step(scores, fit, at, by, phase, damping, residual, scale)
             if trial is None:
                 shrink = np.nan
@@ -236,17 +236,15 @@ class _Run:
     def damped_step(self, scores, fit, at, by, phase, damping, residual, scale):
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
-        rest = (np.asarray(fit.rest) / norm).astype(np.float32)
+        rest = [(part / norm).astype(np.float32) for part in fit.rest]
         spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
         accuracy = min(calibration.FORCING_MOST, max(residual, spare, calibration.FORCING_LEAST))
         raise_by = 4.0
         while damping <= calibration.DAMPING_LIMIT:
             began = time.perf_counter()
-            step = gauss_newton_step(
-                at, by, rest, np.float32(damping), np.float32(accuracy), self.config.max_inner, self.causal
-            )
+            step = gauss_newton_step(at, by, rest, damping, accuracy, self.config.max_inner)
             moved, new = self.attempt(scores, fit, step, norm, phase)
-            promised = 2 * float(step.predicted)
+            promised = 2 * step.predicted
             ratio = (1 - new.cost / fit.cost) / promised if promised > 0 else np.nan
             accepted = bool(new.cost < fit.cost)
             self.note(step, new, phase, damping, ratio, accepted, scale, began)
@@ -259,8 +257,8 @@ class _Run:
         return None
 
     def attempt(self, scores: Scores, fit: Fit, step: Step, norm: float, phase: Chunks) -> tuple[Scores, Fit]:
-        moved = jax.tree.map(lambda leaf, by: leaf + norm * np.asarray(by, leaf.dtype), scores, step.scores)
-        if phase.x.dtype == np.float32:
+        moved = scores.shaped(scores.flat() + norm * step.scores.flat().astype(scores.c.dtype))
+        if phase.dtype == np.float32:
             return moved, eliminate(moved.astype(np.float32), phase, self.causal)
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
         return moved, eliminate(moved, phase, self.causal, near=near)
@@ -269,11 +267,11 @@ class _Run:
         info = {
             "step": len(self.steps),
             "residual": float(np.sqrt(new.cost / scale)),
-            "inner": int(step.inner),
+            "inner": step.inner,
             "damping": float(damping),
             "ratio": float(ratio),
             "accepted": accepted,
-            "precision": phase.x.dtype.name,
+            "precision": phase.dtype.name,
             "examples": self.used,
             "seconds": time.perf_counter() - began,
             "elapsed": time.perf_counter() - self.began,

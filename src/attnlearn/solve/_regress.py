@@ -12,60 +12,80 @@ relative ridge inside the Cholesky factor then picks a solution near the smalles
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
+from attnlearn._attention import Parameters, turn
 from attnlearn._errors import require
-from attnlearn._forward import Parameters
 from attnlearn._layer import as_mask
-from attnlearn._precision import common_dtype, precision, require_finite, to_numpy
+from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, OutputBias, Projection
-from attnlearn.solve._calibration import CONTRACTION, CORRECTED, FLOOR_STALL, RIDGE_DOUBLE, RIDGE_SINGLE
-from attnlearn.solve._chunks import Chunks, stack_chunks, whitening
+from attnlearn.solve._calibration import (
+    COLUMNS_SHARE,
+    CONTRACTION,
+    CORRECTED,
+    FLOOR_STALL,
+    RIDGE_DOUBLE,
+    RIDGE_SINGLE,
+)
+from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, cut, on_threads, whitening
 from attnlearn.solve._scores import Scores, mixed, patterns, split_linear
 
-
-def single_blas() -> threadpool_limits:
-    """One BLAS thread inside the block: its factors are small, and its threads would fight with XLA's."""
-    return threadpool_limits(limits=1, user_api="blas")
+Value = TypeVar("Value")
 
 
-@partial(jax.jit, static_argnames="causal")
-def gram(scores: Scores, chunks: Chunks, causal: bool) -> tuple[jax.Array, jax.Array]:
-    """P^T P (m d + 1, m d + 1) and P^T Y (m d + 1, o)."""
-
-    def add(total, chunk):
-        alpha, _, _ = patterns(scores, chunk.x, chunk.keep, causal)
-        p = mixed(alpha, chunk.x, chunk.keep)
-        return (total[0] + p.T @ p, total[1] + p.T @ chunk.y.reshape(len(p), -1)), None
-
-    size, out, dtype = scores.c.size + 1, chunks.y.shape[-1], chunks.x.dtype
-    start = (jnp.zeros((size, size), dtype), jnp.zeros((size, out), dtype))
-    return jax.lax.scan(add, start, chunks)[0]
+def columns(scores: Scores, chunk: Chunk, causal: bool) -> np.ndarray:
+    """P of one chunk (s k, m d + 1)."""
+    return mixed(patterns(scores, chunk.x, turn(chunk.x), chunk.keep, causal).alpha, chunk.x, chunk.keep)
 
 
-@partial(jax.jit, static_argnames="causal")
-def residuals(
-    scores: Scores, linear: jax.Array, chunks: Chunks, causal: bool
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """P [W; b] - Y chunk by chunk (C, s k, o), the sum of its squares, and P^T of it."""
+class Columns:
+    """P by chunk, for several passes: kept if it is small, and otherwise recomputed in each."""
 
-    def add(total, chunk):
-        alpha, _, _ = patterns(scores, chunk.x, chunk.keep, causal)
-        p = mixed(alpha, chunk.x, chunk.keep)
-        rest = p @ linear - chunk.y.reshape(len(p), -1)
-        return (total[0] + p.T @ rest, total[1] + jnp.sum(rest * rest)), rest
+    def __init__(self, scores: Scores, chunks: Chunks, causal: bool) -> None:
+        self.chunks = chunks
+        self._make = partial(columns, scores, causal=causal)
+        self._kept: dict[int, np.ndarray] = {}
+        self.width = scores.c.size + 1
+        size = chunks.dtype.itemsize * chunks.rows * self.width
+        self._fits = size <= COLUMNS_SHARE * cache_bytes()
 
-    start = (jnp.zeros_like(linear), jnp.zeros((), linear.dtype))
-    (moment, cost), rest = jax.lax.scan(add, start, chunks)
-    return rest, cost, moment
+    def _of(self, place: int) -> np.ndarray:
+        if place in self._kept:
+            return self._kept[place]
+        p = self._make(self.chunks[place])
+        if self._fits:
+            self._kept[place] = p
+        return p
+
+    def over_chunks(self, work: Callable[[np.ndarray, np.ndarray], Value]) -> Iterator[Value]:
+        """work(P, Y) of every chunk, in order."""
+
+        def one(place: int) -> Value:
+            p = self._of(place)
+            return work(p, self.chunks[place].y.reshape(len(p), -1))
+
+        return self.chunks.each(one, self.width)
+
+    def gram(self) -> tuple[np.ndarray, np.ndarray]:
+        """P^T P (m d + 1, m d + 1) and P^T Y (m d + 1, o)."""
+        return added(self.over_chunks(lambda p, y: (p.T @ p, p.T @ y)))
+
+    def residuals(self, linear: np.ndarray) -> tuple[list[np.ndarray], float, np.ndarray]:
+        """P [W; b] - Y chunk by chunk (s k, o), the sum of its squares, and P^T of it."""
+
+        def part(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+            rest = p @ linear
+            rest -= y
+            return rest, float(np.vdot(rest, rest)), p.T @ rest
+
+        rests, squares, moments = zip(*self.over_chunks(part))
+        return list(rests), sum(squares), added(moments)
 
 
 def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.ndarray, "s s"]:
@@ -104,34 +124,35 @@ class Fit(NamedTuple):
     """W and b eliminated: `linear` = [W; b], `rest` the residuals by chunk, `cost` their squares, `factor` L^-1."""
 
     linear: np.ndarray
-    rest: jax.Array
+    rest: list[np.ndarray]
     cost: float
     factor: np.ndarray
 
 
 def eliminate(scores: Scores, chunks: Chunks, causal: bool, near: Fit | None = None) -> Fit:
     """The best W and b for these scores; `near`, a fit at nearby scores, spares the Gram matrix."""
-    dtype = chunks.x.dtype
+    dtype, of = chunks.dtype, Columns(scores, chunks, causal)
     if near is None:
-        matrix, moment = (np.asarray(array, np.float64) for array in gram(scores, chunks, causal))
+        matrix, moment = (np.asarray(array, np.float64) for array in of.gram())
         factor = inverse_factor(matrix, RIDGE_SINGLE if dtype == np.float32 else RIDGE_DOUBLE)
         linear = (factor.T @ (factor @ moment)).astype(dtype)
     else:
         factor, linear = near.factor, near.linear.astype(dtype)
     previous, tolerance = np.inf, CORRECTED[dtype.name]
     while True:
-        rest, cost, moment = residuals(scores, linear, chunks, causal)
+        rest, cost, moment = of.residuals(linear)
         # The part of the residual that W and b could still remove, in the norm of the residual itself.
         removable = factor @ np.asarray(moment, np.float64)
-        left, size = float(np.linalg.norm(removable)), float(cost) ** 0.5
+        left, size = float(np.linalg.norm(removable)), cost**0.5
         if not left > tolerance * size or left > CONTRACTION * previous:
             break
         previous = left
         linear = linear - (factor.T @ removable).astype(dtype)
-    rounding = FLOOR_STALL * float(jnp.finfo(dtype).eps) * float(np.linalg.norm(np.asarray(chunks.y)))
+    size_of_y = np.sqrt(sum(float(np.vdot(chunk.y, chunk.y)) for chunk in chunks))
+    rounding = FLOOR_STALL * float(np.finfo(dtype).eps) * size_of_y
     if near is not None and left > max(1e-2 * size, rounding):
         return eliminate(scores, chunks, causal)
-    return Fit(linear, rest, float(cost), factor)
+    return Fit(linear, rest, cost, factor)
 
 
 def total_squares(y: np.ndarray, mask: np.ndarray | None) -> float:
@@ -189,9 +210,9 @@ def regress(
     out = y.shape[-1]
     zero = np.zeros((*theta.shape[:2], out))
     inside = white.enter(Parameters(theta, zero, query_bias, np.zeros(out)))
-    with precision(dtype), single_blas():
+    with on_threads():
         scores = Scores(inside.theta, None, inside.query_bias).astype(dtype)
-        chunks = Chunks(*map(jnp.asarray, stack_chunks(white.tokens(x), y, keep)))
+        chunks = cut(white.tokens(x), y, keep)
         if ridge > 0:
             linear, cost = _penalised(scores, chunks, causal, ridge)
         else:
@@ -204,10 +225,11 @@ def regress(
 
 
 def _penalised(scores: Scores, chunks: Chunks, causal: bool, ridge: float) -> tuple[np.ndarray, float]:
-    matrix, moment = (np.asarray(array, np.float64) for array in gram(scores, chunks, causal))
-    penalty = np.full(len(matrix), ridge * float(chunks.keep.sum()))
+    of = Columns(scores, chunks, causal)
+    matrix, moment = (np.asarray(array, np.float64) for array in of.gram())
+    penalty = np.full(len(matrix), ridge * chunks.real)
     penalty[-1] = 0.0
     factor = inverse_factor(matrix + np.diag(penalty), RIDGE_DOUBLE)
     linear = factor.T @ (factor @ moment)
-    _, cost, _ = residuals(scores, jnp.asarray(linear, chunks.x.dtype), chunks, causal)
-    return linear, float(cost)
+    _, cost, _ = of.residuals(linear.astype(chunks.dtype))
+    return linear, cost

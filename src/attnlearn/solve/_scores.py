@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from attnlearn._forward import allowed_rows, mixed_rows
+from attnlearn._attention import mix, pair_tokens, project, weigh
 from attnlearn._types import QueryBias, Theta
 from attnlearn.solve import _calibration as calibration
 
@@ -51,8 +49,20 @@ class Scores(NamedTuple):
         return self.a if self.b is None else self.a @ np.swapaxes(self.b, 1, 2)
 
     def astype(self, dtype: Any) -> Scores:
-        """The same parameters in another precision, as NumPy arrays: arithmetic on them compiles nothing."""
-        return jax.tree.map(lambda leaf: np.asarray(leaf, dtype), self)
+        """The same parameters in another precision."""
+        return Scores(*(None if part is None else np.asarray(part, dtype) for part in self))
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        return np.concatenate([part.reshape(-1) for part in self if part is not None])
+
+    def shaped(self, vector: np.ndarray) -> Scores:
+        """A vector of `flat` in the shape of these scores, sharing its memory."""
+        parts, start = [], 0
+        for part in self:
+            parts.append(None if part is None else vector[start : start + part.size].reshape(part.shape))
+            start += 0 if part is None else part.size
+        return Scores(*parts)
 
     def lowered(self, residual: float) -> Scores | None:
         """The same scores at the rank that they turn out to have, or None when they use the rank they were given.
@@ -98,51 +108,57 @@ class Scores(NamedTuple):
         return rows / tokens
 
 
-def project(x: jax.Array, a: jax.Array) -> jax.Array:
-    """x (n, k, d) times every a_i (d, r): (n, k, m, r), as one product."""
-    n, k, d = x.shape
-    m, _, r = a.shape
-    return (x.reshape(n * k, d) @ a.transpose(1, 0, 2).reshape(d, m * r)).reshape(n, k, m, r)
-
-
-def project_back(x: jax.Array, g: jax.Array) -> jax.Array:
+def project_back(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """The adjoint of `project`: x (n, k, d), g (n, k, m, r) give (m, d, r)."""
     n, k, m, r = g.shape
     d = x.shape[-1]
     return (x.reshape(n * k, d).T @ g.reshape(n * k, m * r)).reshape(d, m, r).transpose(1, 0, 2)
 
 
-def pair(queries: jax.Array, keys: jax.Array | None, x: jax.Array) -> jax.Array:
-    """Inner products (n, query, m, key) of projected queries and keys; keys None: the tokens themselves."""
-    n, k, m, d = queries.shape
-    if keys is None:
-        return jnp.einsum("nqd,nbd->nqb", queries.reshape(n, k * m, d), x).reshape(n, k, m, k)
-    # Written as a batch over (n, m) with both factors contiguous, which XLA's CPU backend runs ten times faster.
-    by_head = jnp.einsum("nmar,nmbr->nmab", queries.transpose(0, 2, 1, 3), keys.transpose(0, 2, 1, 3))
-    return by_head.transpose(0, 2, 1, 3)
+def turned_keys(turned: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """b_i^T x_b (n, m, r, k) and c_i^T x_b (n, 1, m, k) from turned tokens (n, d, k)."""
+    n, d, k = turned.shape
+    m, _, r = b.shape
+    stacked = np.concatenate([b.transpose(0, 2, 1).reshape(m * r, d), c])
+    found = stacked @ turned
+    return found[:, : m * r].reshape(n, m, r, k), found[:, None, m * r :]
 
 
-def key_bias(x: jax.Array, c: jax.Array) -> jax.Array:
-    """c_i^T x_b for every query: (n, 1, m, k)."""
-    return jnp.einsum("nbd,md->nmb", x, c)[:, None]
+def pair(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Inner products (n, query, m, key) of queries (n, query, m, r) and turned keys (n, m, r, key)."""
+    n, k, m, _ = queries.shape
+    found = np.empty((n, k, m, keys.shape[-1]), queries.dtype)
+    np.matmul(queries.transpose(0, 2, 1, 3), keys, out=found.transpose(0, 2, 1, 3))
+    return found
+
+
+class Patterns(NamedTuple):
+    """Attention weights (n, query, m, key), projected queries (n, k, m, r) and, of factors, turned keys (n, m, r, k)."""
+
+    alpha: np.ndarray
+    queries: np.ndarray
+    keys: np.ndarray | None
 
 
 def patterns(
-    scores: Scores, x: jax.Array, keep: jax.Array, causal: bool
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Attention weights (n, query, m, key), zero for padded queries, and the projected queries and keys."""
-    queries = project(x, scores.a)
-    keys = None if scores.b is None else project(x, scores.b)
-    logits = pair(queries, keys, x) + key_bias(x, scores.c)
-    alpha = jax.nn.softmax(logits, axis=-1, where=allowed_rows(x.shape[1], keep > 0, causal))
-    # A sequence of padding has no allowed key, and its softmax is 0/0.
-    return jnp.where(keep[:, :, None, None] > 0, alpha, 0), queries, keys
+    scores: Scores, x: np.ndarray, turned: np.ndarray, keep: np.ndarray | None, causal: bool
+) -> Patterns:
+    """The patterns of one chunk, zero for padded queries, from its tokens and its turned tokens."""
+    queries, keys = project(x, scores.a), None
+    if scores.b is None:
+        alpha, bias = pair_tokens(queries, turned), (scores.c @ turned)[:, None]
+    else:
+        keys, bias = turned_keys(turned, scores.b, scores.c)
+        alpha = pair(queries, keys)
+    alpha += bias
+    return Patterns(weigh(alpha, keep, causal), queries, keys)
 
 
-def mixed(alpha: jax.Array, x: jax.Array, keep: jax.Array) -> jax.Array:
+def mixed(alpha: np.ndarray, x: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
     """The columns P (n k, m d + 1) that W and b multiply."""
-    rows = mixed_rows(alpha, x).reshape(keep.size, -1)
-    return jnp.concatenate([rows, keep.reshape(-1, 1)], axis=1)
+    rows = mix(alpha, x).reshape(len(x) * x.shape[1], -1)
+    ones = np.ones((len(rows), 1), rows.dtype) if keep is None else keep.reshape(-1, 1)
+    return np.concatenate([rows, ones], axis=1)
 
 
 def split_linear(linear: Any, m: int) -> tuple[Any, Any]:

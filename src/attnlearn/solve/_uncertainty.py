@@ -11,22 +11,17 @@ depends on the token or the sequence, and a fit that is not at its optimum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
-from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._jacobian import Point, original, prepare
-from attnlearn.solve._linearize import gradient, over_chunks
-from attnlearn.solve._regress import single_blas
+from attnlearn.solve._linearize import Local, gradient, projected
 from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import solve_normal
 
@@ -66,11 +61,10 @@ def standard_errors(
     require(np.isfinite(noise) and noise >= 0, "noise", "must be a finite number >= 0", noise)
     require(draws >= 1, "draws", "must be at least 1", draws)
     squares = []
-    with precision(np.float64), single_blas():
+    with on_threads():
         point = prepare(layer, x, mask, rank, joint=True)
-        traced = point._replace(white=None, factor=None, rows=0, examples=0, gauge=None)
-        for key in jax.random.split(jax.random.key(seed), draws):
-            scores, linear = _response(traced, key, layer.causal)
+        for draw in range(draws):
+            scores, linear = _response(point, np.random.default_rng([seed, draw]))
             error = original(point, scores, linear)
             squares.append([np.sum(part**2, axis=tuple(range(1, part.ndim))) for part in error[:3]])
             squares[-1].append(np.sum(error.output_bias**2))
@@ -80,27 +74,23 @@ def standard_errors(
     return StandardErrors(theta, w, query_bias, float(output_bias), point.examples)
 
 
-@partial(jax.jit, static_argnames="causal")
-def _response(point: Point, key: jax.Array, causal: bool) -> tuple[Scores, Any]:
+def _response(point: Point, rng: np.random.Generator) -> tuple[Scores, np.ndarray]:
     """Linear response of the parameters to one draw of unit noise."""
     at, by = point.at, point.by
-    keys = jax.random.split(key, len(at.keep))
     out = at.linear.shape[1]
+    noise = []
+    for chunk in at.chunks:
+        drawn = rng.standard_normal((*chunk.x.shape[:2], out), np.float32)
+        drawn = drawn if chunk.keep is None else drawn * chunk.keep[..., None]
+        noise.append(drawn.reshape(-1, out))
 
-    def draw(keep, key):
-        return jax.random.normal(key, (*keep.shape, out), jnp.float32) * keep[..., None]
+    def moment(local: Local, drawn: np.ndarray) -> np.ndarray:
+        return drawn.T @ local.p
 
-    def first(total, local, keep, key):
-        return total + local.p.T @ draw(keep, key).reshape(len(local.p), -1), None
+    def rest(local: Local, drawn: np.ndarray) -> np.ndarray:
+        return drawn - local.p @ direct
 
-    moment, _ = over_chunks(at, causal, first, jnp.zeros_like(at.linear), keys)
-    direct = at.factor.T @ (at.factor @ moment)
-
-    def second(total, local, keep, key):
-        return total, draw(keep, key).reshape(len(local.p), -1) - local.p @ direct
-
-    _, rest = over_chunks(at, causal, second, 0, keys)
-    slope = by.transpose(gradient(at, rest, causal))
-    accuracy = jnp.float32(calibration.PROBE_ACCURACY)
-    found = solve_normal(at, by, slope, jnp.float32(0), accuracy, calibration.PROBE_STEPS, causal)
-    return by.apply(found.t), direct - found.follow
+    direct = projected(at, sum(at.over_chunks(moment, noise)))
+    slope = by.transpose(gradient(at, list(at.over_chunks(rest, noise)))).flat()
+    found = solve_normal(at, by, slope, 0.0, calibration.PROBE_ACCURACY, calibration.PROBE_STEPS)
+    return by.apply(at.scores.shaped(found.t)), direct - found.follow

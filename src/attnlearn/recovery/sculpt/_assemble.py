@@ -16,10 +16,9 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from attnlearn._errors import AttnlearnError
 from attnlearn.engine import Stop, Tools
+from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._calibration import TARGET_MARGIN
 from attnlearn.recovery._refining import FITTED, refine_phase
 from attnlearn.recovery.sculpt import _calibration as calibration
@@ -57,7 +56,7 @@ def on_one_thread(phase: PhaseFunction) -> PhaseFunction:
     """One BLAS thread: the matrices are small, and threads only wait for each other."""
 
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-        with threadpool_limits(1, user_api="blas"):
+        with limited_blas(1):
             return phase(problem, state, tools)
 
     return run

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._forward import Parameters
+from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._conclude import held

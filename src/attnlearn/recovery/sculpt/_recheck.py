@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._attention import Parameters
 from attnlearn._certificate import Check, Status
-from attnlearn._forward import Parameters
 from attnlearn.engine import Tools
 from attnlearn.recovery._refining import answer
 from attnlearn.recovery.sculpt import _calibration as calibration

@@ -25,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._forward import Parameters
+from attnlearn._attention import Parameters
+from attnlearn._forward import mixed_rows, pattern_rows
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import precision
 from attnlearn.engine import Tools
@@ -35,7 +36,6 @@ from attnlearn.recovery.sculpt._rows import as_batch
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._certify import example_scale, unit_errors
 from attnlearn.solve._regress import regress
-from attnlearn.solve._scores import Scores, mixed, patterns
 
 
 def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
@@ -152,11 +152,11 @@ class _Fit:
         k = self.batch.tokens.shape[1]
         step = max(1, calibration.GRAM_NUMBERS // (size * k))
         with precision(np.float32):
-            scores = Scores(heads[:, :-1], None, heads[:, -1]).astype(jnp.float32)
+            heads = jnp.asarray(heads, jnp.float32)
             for start in range(0, len(self.keep), step):
                 rows = slice(start, start + step)
                 p = _mix(
-                    scores,
+                    heads,
                     *(jnp.asarray(a[rows], jnp.float32) for a in (self.batch.tokens, self.keep)),
                     self.causal,
                 )
@@ -196,14 +196,18 @@ class _Fit:
 
 
 @partial(jax.jit, static_argnames="causal")
-def _mix(scores: Scores, tokens: jax.Array, keep: jax.Array, causal: bool) -> jax.Array:
-    return mixed(patterns(scores, tokens, keep, causal)[0], tokens, keep)
+def _mix(heads: jax.Array, tokens: jax.Array, keep: jax.Array, causal: bool) -> jax.Array:
+    """The columns [alpha_1 X, ..., 1] of heads [Theta_i; c_i^T] (m, d + 1, d)."""
+    alpha = pattern_rows(heads[:, :-1], heads[:, -1], tokens, keep > 0, causal)
+    # A sequence of padding has no allowed key, and its softmax is 0/0.
+    rows = mixed_rows(jnp.where(keep[:, :, None, None] > 0, alpha, 0), tokens).reshape(keep.size, -1)
+    return jnp.concatenate([rows, keep.reshape(-1, 1)], axis=1)
 
 
 @partial(jax.jit, static_argnames="causal")
 def _residual(points, base, directions, tokens, keep, y, causal):
     heads = base + jnp.einsum("mq,qfe->mfe", points, directions)
-    p = _mix(Scores(heads[:, :-1], None, heads[:, -1]), tokens, keep, causal)
+    p = _mix(heads, tokens, keep, causal)
     gram = p.T @ p
     ridge = calibration.NET_RIDGE * jnp.trace(gram) / len(gram) * jnp.eye(len(gram))
     return (p @ jnp.linalg.solve(gram + ridge, p.T @ y) - y).reshape(-1)

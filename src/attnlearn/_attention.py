@@ -1,0 +1,142 @@
+"""Attention on one chunk of examples, in NumPy, and the evaluation of a layer chunk by chunk.
+
+F(X) = sum_i softmax(X Theta_i X^T + 1 (X c_i)^T) X W_i + b. Per chunk of n sequences it costs
+O(n k m (d^2 + d d_out + k d)) operations and O(n m k (d + k)) memory, so the number of sequences in a chunk,
+not in the batch, sets the memory. NumPy rather than JAX: there is nothing to compile for every new shape, and BLAS is no
+slower than XLA on a CPU. `_forward` has the same map for what differentiates it.
+
+Arrays run (sequence, query, head, key): then every product is one over all rows or one per sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CHUNK_BYTES = 16 * 2**20
+"""Working memory of one evaluated chunk: large enough for full speed, small against any machine and near its caches."""
+EXPONENT = 60.0
+"""Scores up to here are exponentiated as they are: exp(60) = 1e26, and sums of such numbers, are far inside float32."""
+
+
+class Parameters(NamedTuple):
+    """The arrays of a layer, in the order in which every function of the package takes them."""
+
+    theta: Any
+    w: Any
+    query_bias: Any
+    output_bias: Any
+
+
+def turn(blocks: np.ndarray) -> np.ndarray:
+    """The last two axes exchanged, copied: OpenBLAS is slow on many small products with a transposed second factor."""
+    return np.ascontiguousarray(np.swapaxes(blocks, -1, -2))
+
+
+def project(x: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """x (n, k, d) times every a_i (d, r): (n, k, m, r), as one product."""
+    n, k, d = x.shape
+    m, _, r = a.shape
+    return (x.reshape(n * k, d) @ a.transpose(1, 0, 2).reshape(d, m * r)).reshape(n, k, m, r)
+
+
+def pair_tokens(queries: np.ndarray, turned: np.ndarray) -> np.ndarray:
+    """Inner products (n, query, m, key) of queries (n, query, m, d) with turned tokens (n, d, k)."""
+    n, k, m, d = queries.shape
+    return (queries.reshape(n, k * m, d) @ turned).reshape(n, k, m, -1)
+
+
+def row_sums(weights: np.ndarray) -> np.ndarray:
+    """Sums over the keys, kept as an axis of one; as a product, because NumPy's own sum is slow on short rows."""
+    keys = weights.shape[-1]
+    return (weights.reshape(-1, keys) @ np.ones(keys, weights.dtype)).reshape(*weights.shape[:-1], 1)
+
+
+def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarray:
+    """Attention weights in the memory of the scores (n, query, m, key): softmax over the keys that a query may see.
+
+    Under a causal mask it sees none after itself, and nobody sees padding (`keep` zero); rows of padded queries are zero.
+
+    >>> weigh(np.zeros((1, 2, 1, 2)), np.array([[True, False]]), False).tolist()
+    [[[[1.0, 0.0]], [[0.0, 0.0]]]]
+    """
+    # Without overflow there is nothing to shift, and the largest of each short row is what takes NumPy the time.
+    bounded = logits.max() < EXPONENT and logits.min() > -EXPONENT
+    k = logits.shape[-1]
+    if causal:
+        np.copyto(logits, -np.inf, where=np.triu(np.ones((k, k), bool), 1)[:, None, :])
+    if keep is not None:
+        np.copyto(logits, -np.inf, where=keep[:, None, None, :] == 0)
+    if not bounded:
+        top = logits.max(axis=-1, keepdims=True)
+        logits -= np.where(np.isneginf(top), 0, top)  # a sequence of padding has no key
+    np.exp(logits, out=logits)
+    logits /= np.maximum(row_sums(logits), np.finfo(logits.dtype).tiny)
+    if keep is not None:
+        logits *= keep[:, :, None, None]
+    return logits
+
+
+def mix(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Weighted tokens (n, query, m, d) from weights (n, query, m, key)."""
+    n, k, m, _ = weights.shape
+    return (weights.reshape(n, k * m, k) @ x).reshape(n, k, m, x.shape[-1])
+
+
+def _scores(params: Parameters, x: np.ndarray) -> np.ndarray:
+    """Scores before the softmax, (n, query, heads, key): x_a^T Theta_i x_b + c_i^T x_b."""
+    queries = project(x, params.theta)
+    queries += params.query_bias
+    return pair_tokens(queries, turn(x))
+
+
+def _patterns(params: Parameters, x: np.ndarray, mask: np.ndarray | None, causal: bool) -> np.ndarray:
+    return weigh(_scores(params, x), mask, causal)
+
+
+def _outputs(params: Parameters, x: np.ndarray, mask: np.ndarray | None, causal: bool) -> np.ndarray:
+    n, k, _ = x.shape
+    m, d, o = params.w.shape
+    mixed = mix(_patterns(params, x, mask, causal), x).reshape(n * k, m * d)
+    outputs = (mixed @ params.w.reshape(m * d, o)).reshape(n, k, o)
+    outputs += params.output_bias
+    if mask is not None:
+        outputs *= mask[..., None]
+    return outputs
+
+
+KERNELS: dict[str, Callable[..., np.ndarray]] = {
+    "outputs": _outputs,
+    "patterns": lambda params, x, mask, causal: _patterns(params, x, mask, causal).swapaxes(1, 2),
+    "scores": lambda params, x, _mask, _causal: _scores(params, x).swapaxes(1, 2),
+}
+
+
+def chunk_size(k: int, d: int, m: int, itemsize: int) -> int:
+    """Sequences per chunk."""
+    return max(1, CHUNK_BYTES // (2 * m * k * (k + d) * itemsize))
+
+
+def evaluate(
+    kernel: str,
+    params: Parameters,
+    x: np.ndarray,
+    mask: np.ndarray | None,
+    causal: bool,
+    tail: tuple[int, ...],
+) -> np.ndarray:
+    """Apply a kernel to x (n, k, d) chunk by chunk; `tail` is the shape of one example's result."""
+    n, k, d = x.shape
+    size = chunk_size(k, d, len(params.theta), x.dtype.itemsize)
+    result = np.empty((n, *tail), x.dtype)
+    function = partial(KERNELS[kernel], params)
+    with np.errstate(all="ignore"):  # what overflows is in the result for everyone to see
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            result[rows] = function(
+                np.ascontiguousarray(x[rows]), None if mask is None else mask[rows], causal
+            )
+    return result
