@@ -17,7 +17,9 @@ import attnlearn
 PACKAGE = Path(attnlearn.__file__).parent
 RANKS = {
     **dict.fromkeys(["_version", "_types", "_errors", "_precision", "_files", "engine"], 0),
-    **dict.fromkeys(["_forward", "_layer", "_canonical", "_storage", "_summary", "_distance", "_maps"], 1),
+    **dict.fromkeys(
+        ["_attention", "_forward", "_layer", "_canonical", "_storage", "_summary", "_distance", "_maps"], 1
+    ),
     **dict.fromkeys(["_certificate", "_result", "_serialize"], 2),
     **dict.fromkeys(["data", "convert", "oracle"], 3),
     "solve": 4,

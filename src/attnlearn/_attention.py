@@ -132,7 +132,10 @@ def evaluate(
     n, k, d = x.shape
     size = chunk_size(k, d, len(params.theta), x.dtype.itemsize)
     result = np.empty((n, *tail), x.dtype)
-    function = partial(KERNELS[kernel], params)
+    stacked = np.ascontiguousarray(params.theta.transpose(1, 0, 2)).transpose(
+        1, 0, 2
+    )  # as `project` wants it
+    function = partial(KERNELS[kernel], params._replace(theta=stacked))
     with np.errstate(all="ignore"):  # what overflows is in the result for everyone to see
         for start in range(0, n, size):
             rows = slice(start, start + size)

@@ -92,3 +92,9 @@ def main(folder: str, steps: int, pause: float) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+
+
+def slowly(value):
+    """The value, after a moment in which its successors wait."""
+    time.sleep(0.02)
+    return value

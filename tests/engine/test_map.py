@@ -108,7 +108,7 @@ def test_a_manager_stopped_between_two_tasks_says_nothing(monkeypatch, capfd):
         self.work_ids_queue.put(-1)
 
     monkeypatch.setattr(manager, "flag_executor_shutting_down", forget_and_take_in)
-    stream = Engine(workers=2).stream(abs, range(50))
+    stream = Engine(workers=2).stream(_work.slowly, range(50))
     assert next(stream) == 0
     stream.close()
     monkeypatch.undo()

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import copy_context
-from functools import cache
+from contextvars import ContextVar, copy_context
+from functools import cache, partial
 from itertools import islice
 from typing import TypeVar
 
@@ -90,31 +89,33 @@ def in_order(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterat
     """`function` of each item, in order; as many at a time as there are cores, so few are alive at once.
 
     The caller's thread takes one of each group itself, and what it set for its context (as `np.errstate`) holds for all.
+    Inside `function` a further `in_order` takes its items one after another.
 
     >>> list(in_order(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
-    threads = 1 if inside_worker() or getattr(_busy, "here", False) else own_threads()
+    threads = 1 if inside_worker() or _busy.get() else own_threads()
     if threads == 1:
         yield from map(function, items)
         return
     remaining = iter(items)
     while group := list(islice(remaining, threads)):
-        others = [_pool(threads).submit(copy_context().run, _marked, function, item) for item in group[1:]]
+        first, *rest = [partial(copy_context().run, _marked, function, item) for item in group]
+        others = [_pool(threads).submit(task) for task in rest]
         try:
-            yield function(group[0])
+            yield first()
             for other in others:
                 yield other.result()
         finally:
             wait(others)  # whatever happened, no thread may still read what the caller is about to change
 
 
-_busy = threading.local()
+_busy = ContextVar("busy", default=False)
 
 
 def _marked(function: Callable[[Item], Value], item: Item) -> Value:
-    """`function` in a thread of the pool, where a further `in_order` must not wait for the pool."""
-    _busy.here = True
+    """`function` of one item of a group, where a further `in_order` must not wait for the pool."""
+    _busy.set(True)
     return function(item)
 
 

@@ -93,8 +93,10 @@ class _Attempts:
         tolerance = max(rounding, calibration.TARGET_RESIDUAL * (self.target or 0.0))
         refined = refine(
             start.astype(np.float64),
-            fit.x.astype(np.float64),  # what float32 outputs can tell lies below what float32 sums can hold
-            fit.y.astype(np.float64),
+            np.asarray(
+                fit.x, np.float64
+            ),  # what float32 outputs can tell lies below what float32 sums can hold
+            np.asarray(fit.y, np.float64),
             mask=fit.mask,
             rank=rank,
             config=RefineConfig(

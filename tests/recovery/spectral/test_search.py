@@ -10,10 +10,12 @@ import pytest
 from attnlearn import AttentionLayer, Outcome, data, distance, recover
 from attnlearn.data import as_examples
 from attnlearn.engine import Engine, Progress, Stop, Tools
+from attnlearn.recovery.spectral import _fallback
 from attnlearn.recovery.spectral._fallback import or_fallback
 from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import search, searchable
 from attnlearn.recovery.spectral._state import Problem, State, repeated
+from attnlearn.recovery.spectral._unmix import unmix
 from attnlearn.solve._split import Split
 
 DIM, TOKENS, NUM = 6, 5, 700
@@ -60,7 +62,7 @@ def test_fewer_examples_than_the_moment_wants(seed) -> None:
     layer = AttentionLayer.random(2, 12, scale=1.0, seed=seed)
     x = data.Gaussian(3, 12).sample(220, seed=seed + 1)
     solution = recover(x, layer(x), seed=seed)
-    assert solution.phase("unmix").evidence["searched"][-1]["heads"] == 2
+    assert {"guessed", "searched"} & set(solution.phase("unmix").evidence)
     assert solution.outcome is Outcome.RECOVERED
     assert solution.layer.num_heads == 2
     assert distance(solution.layer, layer).max < 1e-10
@@ -74,6 +76,17 @@ def test_too_few_examples_ask_for_a_number_that_is_right(seed) -> None:
     needed = refused.stats["examples_needed"]
     assert len(few) < needed < 1_000
     assert recover(enough[:needed], layer(enough[:needed]), seed=seed).certified
+
+
+def test_a_guess_that_proves_nothing_gives_way_to_the_search(tools, monkeypatch) -> None:
+    layer = AttentionLayer.random(2, DIM, scale=1.0)
+    x = data.Gaussian(TOKENS, DIM).sample(100)
+    problem, state = prepared(x, layer(x), tools)
+    state = dataclasses.replace(state, stopped="TOO_FEW_EXAMPLES")
+    for proved in (False, True):
+        monkeypatch.setattr(_fallback, "guess", lambda *_, proved=proved: (state, {"guess_proved": proved}))
+        _, evidence = or_fallback(unmix, last=True)(problem, state, tools)
+        assert ("searched" in evidence) is not proved
 
 
 def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:

@@ -10,6 +10,10 @@ the threshold keeps condition numbers up to 1e11 and 1e13."""
 TRUNCATED_SUPPORT_TOLERANCE = 2e-5
 """The same for tokens whose float32 mantissa ends in 16 zero bits (stored once as bfloat16): rounding has the
 relative variance 2^-16 / 12 = 1.3e-6 in every direction, a few times more where coordinates differ in size."""
+STATISTICS_SEQUENCES = 4_096
+STATISTICS_ROWS = 64
+"""Sequences, and rows per feature of the linear fit, from which mean, covariance, linear fit and dependence are taken, spread
+evenly over the fit side: their errors are a few per cent, far below the noise of a moment that begins with a quarter as many."""
 DEPENDENCE_SIGMAS = 6.0
 """Correlation between two positions, in standard errors 1/sqrt(n d), above which it is modelled: with 128^2
 position pairs chance reaches 4.5."""
@@ -70,6 +74,8 @@ EXCESS_KEPT = 1.05
 come closer, and measuring took a third of the moment's time."""
 CHUNK_BYTES = 12 * 2**20
 """Working memory of a chunk: fits the last-level cache, so that the products run at full speed."""
+CHUNKS_LEAST = 4
+"""Chunks of a block at least: as many as most machines have cores for."""
 BLOCK_SEQUENCES = 8_192
 """Sequences of one block of a pass. Blocks are added in order, here or on a cluster: the sums do not depend on where."""
 CACHE_BYTES = 640 * 2**20

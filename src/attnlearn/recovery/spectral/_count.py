@@ -15,12 +15,14 @@ Cost: a few unmixings of a few hundred sequences; every candidate starts from it
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attnlearn.engine import Engine, Stop, Tools
+from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._moment import moment
@@ -55,10 +57,8 @@ def _count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     rng = tools.rng("count")
     model, other = span_models(problem, state, min(most + 1, len(values)), rng)
     start = best_start(model.leading(most), most, rng, engine=tools.engine)
-    a, residuals = _pruned(model.leading(most), other.leading(most), start, prune=given is None)
+    a, residuals = _judged(model, other, start, rng, prune=given is None)
     heads = len(a)
-    if heads == most and model.l > most:
-        residuals[most + 1] = _one_more(model, other, a, rng)
     weakest = float(values[heads - 1])
     evidence = {
         "heads": heads,
@@ -98,28 +98,46 @@ def _clear(problem: Problem, state: State, weakest: float) -> int:
     return int(np.ceil(problem.examples.num * share * (calibration.VISIBLE_AT * state.floor / signal) ** 2))
 
 
-def _pruned(
-    model: SpanModel, other: SpanModel, start: Unmixed, *, prune: bool
+def _judged(
+    model: SpanModel, other: SpanModel, start: Unmixed, rng: np.random.Generator, *, prune: bool
 ) -> tuple[Float[np.ndarray, "m l"], dict[int, float]]:
-    """Coordinates of the heads that are needed, and the residual on select examples by number of heads."""
+    """Coordinates of the heads that are needed, and the residual on select examples by number of heads.
+
+    One head fewer and one more are tried side by side; as long as fewer do as well, fewer still.
+    """
     a, fit = start.coordinates, start.fit
-    residuals = {len(a): other.judge(a, fit.mixing)}
-    while len(a) > 1:
-        size = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a * model.spread, axis=1)
-        fewer, found, _ = model.descend(np.delete(a, np.argmin(size), axis=0))
-        residuals[len(fewer)] = other.judge(fewer, found.mixing)
-        if not prune or residuals[len(fewer)] > calibration.FEWER_WORSE * residuals[len(a)]:
+    most = len(a)
+    narrow, other_narrow = model.leading(most), other.leading(most)
+    tasks = [partial(_one_fewer, narrow, a, fit)] if most > 1 else []
+    tasks += [partial(_one_more, model, a, rng)] if model.l > most else []
+    tried = [(len(found[0]), found) for found in in_order(lambda task: task(), tasks)]
+    residuals = {most: other_narrow.judge(a, fit.mixing)}
+    for heads, (coordinates, found) in tried:
+        residuals[heads] = (other_narrow if heads < most else other).judge(coordinates, found.mixing)
+    fewer = dict(tried).get(most - 1)
+    while prune and fewer is not None:
+        if residuals[len(a) - 1] > calibration.FEWER_WORSE * residuals[len(a)]:
             break
-        a, fit = fewer, found
+        a, fit = fewer
+        residuals.pop(most + 1, None)  # no neighbour of the answer
+        fewer = _one_fewer(narrow, a, fit) if len(a) > 1 else None
+        if fewer is not None:
+            residuals[len(a) - 1] = other_narrow.judge(fewer[0], fewer[1].mixing)
     return a, residuals
 
 
-def _one_more(model: SpanModel, other: SpanModel, a: np.ndarray, rng: np.random.Generator) -> float:
+def _one_fewer(model: SpanModel, a: np.ndarray, fit: Fit) -> tuple[np.ndarray, Fit]:
+    """The optimum after the least head is taken away."""
+    size = np.linalg.norm(fit.mixing, axis=1) * np.linalg.norm(a * model.spread, axis=1)
+    return model.descend(np.delete(a, np.argmin(size), axis=0))[:2]
+
+
+def _one_more(model: SpanModel, a: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Fit]:
+    """The optimum from these heads and a random one."""
     start = np.zeros((len(a) + 1, model.l))
     start[:-1, : a.shape[1]] = a
     start[-1] = random_start(rng, 1, model.spread)[0]
-    start, found, _ = model.descend(start)
-    return other.judge(start, found.mixing)
+    return model.descend(start)[:2]
 
 
 def span_models(
@@ -168,13 +186,14 @@ def best_start(
 ) -> Unmixed:
     """The best of several starts, `first` and random ones, on some of the rows; two that agree end the search.
 
-    The best goes on to its optimum on all rows. On an engine with workers all starts are tried at once, and those after the end of the search are not looked at.
+    The best goes on to its optimum on all rows. Starts are tried on threads, or on the workers of an engine all at once, and
+    those after the end of the search are not looked at.
     """
     best, shares, steps = None, [], []
     starts = [random_start(rng, heads, model.spread) for _ in range(calibration.STARTS)]
     starts = starts if first is None else [first, *starts[1:]]
     descend = model.thinned(calibration.START_ROWS).descend
-    for a, fit, taken in map(descend, starts) if engine.in_process else engine.map(descend, starts):
+    for a, fit, taken in in_order(descend, starts) if engine.in_process else engine.map(descend, starts):
         steps.append(taken)
         shares.append(fit.share)
         if best is None or fit.share < best[1]:

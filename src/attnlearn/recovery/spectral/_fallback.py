@@ -50,18 +50,21 @@ def _left(state: State, stop: Stop) -> State:
 
 
 def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """The answer with the number of heads that the moment suggests, or else a usual one; or that of the search."""
+    """The answer with the number of heads that the moment suggests, or else a usual one; or that of the search.
+
+    A guess that fits without proving itself gives way to what the search finds.
+    """
     values = state.singular_values
     suggested = None if values is None else last_step(values)
-    found, evidence = guess(problem, state, tools, suggested or calibration.GUESSED_HEADS)
-    if found is not None:
-        return found, evidence
+    guessed, evidence = guess(problem, state, tools, suggested or calibration.GUESSED_HEADS)
     assert state.stopped is not None
-    if searchable(problem, state, state.stopped):
+    if not evidence.get("guess_proved") and searchable(problem, state, state.stopped):
         try:
             found, info = search(problem, state, tools)
             return found, evidence | info
         except Stop as stop:
             evidence |= stop.evidence
+    if guessed is not None:
+        return guessed, evidence
     needed = {} if state.examples_needed is None else {"examples_needed": state.examples_needed}
     raise Stop(state.stopped, needed | evidence, state)

@@ -3,8 +3,8 @@
 Where the weakest heads stand a tenth above the noise, the count cannot establish them, but the order of the singular values
 often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if the span
 explains something and there are equations enough: a fit that leaves nothing to explain proves it, one that leaves a little
-on both sides may be right beside noise, and no other is kept. Heads too many turn out idle; so where there is no step a
-usual number may do.
+on both sides may be right beside noise, and no other is kept. Heads too many turn out idle, or come so close to each other
+that nothing is proved; so where there is no step a usual number may do.
 
 Cost: an unmixing and a refine, after a moment or a count that would end the run with TOO_FEW_EXAMPLES.
 What can fail: a head too few, which leaves a misfit.
@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT
+from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT, NEAR_HEADS
 from attnlearn.recovery._conclude import memorised, unknowns
-from attnlearn.recovery._refining import answer, refine_phase
+from attnlearn.recovery._refining import FITTED, answer, refine_phase
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import unmix
+from attnlearn.solve._certify import head_separation
 
 
 def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[State | None, dict[str, Any]]:
@@ -42,6 +43,7 @@ def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[Sta
         return None, evidence | {"guess_stopped": "too few equations"}
     found, fit = refine_phase(problem, found, tools)
     evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
+    evidence["guess_proved"] = fit["stop"] in FITTED and head_separation(answer(found)) >= NEAR_HEADS
     kept = fit["select_error"] <= MISFIT and not memorised(fit["residual"], fit["select_error"])
     return (found, info | evidence) if kept else (None, evidence)
 

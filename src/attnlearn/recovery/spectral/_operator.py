@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._attention import turn
 from attnlearn.engine import Engine, blocks
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
@@ -50,6 +51,14 @@ class MomentOperator:
         weights = ~np.eye(k, dtype=bool)[None]
         return (weights if rows.visible is None else weights & rows.visible).astype(np.float32)
 
+    def _drop_uncounted(self, rows: Rows, scores: np.ndarray) -> None:
+        """Set to zero, in place, scores (n, query, vectors, key) of pairs that do not count."""
+        if rows.visible is None:
+            own = np.arange(scores.shape[1])
+            scores[:, own, :, own] = 0.0
+        else:
+            scores *= self._weights(rows)[:, :, None, :]
+
     def _queries(self, rows: Rows) -> np.ndarray:
         return np.concatenate([rows.z, np.ones((*rows.z.shape[:2], 1), np.float32)], axis=2)
 
@@ -79,14 +88,14 @@ class MomentOperator:
         """sum_b S_ab e_ab with S_ab = stacked_a . e_ab, for stacked (n, k * vectors, r); same shape back."""
         n, k, r = rows.z.shape
         keys = rows.z if self.mean is None else rows.z - self.mean
-        scores = (stacked @ np.swapaxes(keys, 1, 2)).reshape(n, k, vectors, k)
-        weights = self._weights(rows)[:, :, None, :]
+        scores = (stacked @ turn(keys)).reshape(n, k, vectors, k)
         if self.correlation is None:
-            scores *= weights
+            self._drop_uncounted(rows, scores)
             return scores.reshape(n, k * vectors, k) @ keys
         own = np.einsum("navb,ab->nav", scores, np.eye(k, dtype=np.float32))
         along = self.correlation[None, :, None, :]
-        scores = (scores - along * own[..., None]) * weights
+        scores = scores - along * own[..., None]
+        self._drop_uncounted(rows, scores)
         mixed = (scores.reshape(n, k * vectors, k) @ keys).reshape(n, k, vectors, r)
         mixed -= (scores * along).sum(axis=3)[..., None] * keys[:, :, None, :]
         return mixed.reshape(n, k * vectors, r)

@@ -5,7 +5,7 @@ see. Three things beyond independent Gaussian tokens are measured here and model
 depend on the position, correlation between positions (separable: cov(z_a, z_b) = K_ab I), and excess kurtosis
 of the coordinates (-2 for ±1 tokens).
 
-Cost: two passes over the fit examples, O(N k d^2) each. Fails with TOKENS_DEGENERATE when fewer than two
+Cost: two passes over some thousands of the fit examples, O(N k d^2) each. Fails with TOKENS_DEGENERATE when fewer than two
 directions or keys vary, and with ATTENTION_TOO_WEAK when the linear fit leaves nothing.
 """
 
@@ -33,6 +33,7 @@ _CHUNK = 2048
 def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """Fill the fields of `State` that later phases read as the statistics of tokens and outputs."""
     examples, fit = problem.examples, problem.split.fit
+    fit = fit[:: max(1, len(fit) // enough(examples))]
     support, spectrum = token_support(examples, fit, tools.engine)
     rank = support.basis.shape[1]
     evidence = {
@@ -66,6 +67,13 @@ def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     if share < calibration.LINEAR_SHARE[examples.dtype.name]:
         raise Stop("ATTENTION_TOO_WEAK", evidence, state)
     return state, evidence
+
+
+def enough(examples: Examples) -> int:
+    """Sequences on which the statistics of tokens and outputs rest."""
+    features = 4 * examples.dim  # of the linear fit, at most
+    rows = calibration.STATISTICS_ROWS * features
+    return max(calibration.STATISTICS_SEQUENCES, -(-rows // examples.tokens))
 
 
 def nonlinear_share(examples: Examples) -> float:
@@ -234,7 +242,8 @@ def _residual(examples: Examples, fit: np.ndarray, state: State) -> tuple[float,
     total, rows = np.zeros(o), 0
     inverse = state.inverse.T.astype(np.float32)
     linear = state.linear.astype(np.float32)
-    some = fit[:: max(1, len(fit) // 4096)]
+    wanted = calibration.STATISTICS_ROWS * max(o, 128)
+    some = fit[:: max(1, len(fit) * examples.tokens // wanted)]
     for x, y, mask in examples.chunks(_CHUNK, some):
         z = white_tokens(x, state.mean, inverse)
         z = z if mask is None else z * mask[..., None]

@@ -83,8 +83,7 @@ class RowSource:
     def chunks(self, vectors: int, block: slice | None = None) -> Iterator[Rows]:
         """Chunks of a block of sequences, small enough that `vectors` products of each stay in cache."""
         block = slice(0, self.num) if block is None else block
-        per_sequence = 4 * self.k * vectors * (self.dim + self.k)
-        size = max(1, min(self.num, calibration.CHUNK_BYTES // per_sequence))
+        size = self._chunk_size(vectors, block.stop - block.start)
         if self._cache is None:
             yield from self._fresh(size, block)
             return
@@ -98,6 +97,13 @@ class RowSource:
                 whole.visible if whole.visible is None or len(whole.visible) == 1 else whole.visible[rows]
             )
             yield Rows(whole.z[rows], whole.residual[rows], visible)
+
+    def _chunk_size(self, vectors: int, sequences: int) -> int:
+        """Sequences of one chunk: equal shares of a block, a power of two in number, so that threads end together."""
+        per_sequence = 4 * self.k * vectors * (self.dim + self.k)
+        least = sequences * per_sequence / calibration.CHUNK_BYTES
+        shares = max(calibration.CHUNKS_LEAST, 1 << max(0, int(np.ceil(np.log2(max(least, 1))))))
+        return max(1, -(-sequences // shares))
 
     def _filled(self) -> Rows:
         """All rows in one place, written chunk by chunk so that they are never there twice."""

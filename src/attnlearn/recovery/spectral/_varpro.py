@@ -17,18 +17,22 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._rows import Rows, linear_features
 
+SLICE = 4
+"""Output directions that one thread takes."""
+
 
 class Fit(NamedTuple):
-    """Attention on the basis, features and their normal matrix, C, residual vector and its share of the target."""
+    """Attention on the basis, features by slice and their normal matrix, C, residuals by slice, their share of the target."""
 
     patterns: np.ndarray
-    features: np.ndarray
+    features: list[np.ndarray]
     normal: np.ndarray
     mixing: Float[np.ndarray, "m l"]
-    residual: np.ndarray
+    residual: list[np.ndarray]
     share: float
 
 
@@ -54,12 +58,14 @@ class SpanModel:
         self.visible = None if visible is None else visible[:, queries]
         self.spread = self.scores.std(axis=(1, 2, 3)).astype(np.float64)
         values = (right @ directions).transpose(1, 0, 2).reshape(r, -1).astype(np.float32)
-        self.values = (z.reshape(-1, r) @ values).reshape(n, k, self.l * self.q)
+        self.values = (z.reshape(-1, r) @ values).reshape(n, k, self.l, self.q)
         nuisance = linear_features(z, visible)[:, queries].reshape(n * self.a, -1)
         self.nuisance = np.linalg.qr(nuisance[:, np.abs(nuisance).max(axis=0) > 0])[0]
         target = residual[:, queries].reshape(n * self.a, -1) @ directions.astype(np.float32)
-        self.target = self._free(target).reshape(-1)
-        self.size = float(self.target @ self.target)
+        self.target = self._free(target)
+        self.size = float(np.vdot(self.target, self.target))
+        # Equations of different output directions have nothing in common but the unknowns: threads share them.
+        self.slices = [slice(start, start + SLICE) for start in range(0, self.q, SLICE)]
 
     def leading(self, count: int) -> SpanModel:
         """The model on the first `count` basis vectors only; shares memory."""
@@ -68,7 +74,7 @@ class SpanModel:
         part = copy.copy(self)
         part.l, part.spread = count, self.spread[:count]
         part.scores = self.scores[:count]
-        part.values = np.ascontiguousarray(self.values[:, :, : count * self.q])
+        part.values = self.values[:, :, :count]
         return part
 
     def thinned(self, share: float) -> SpanModel:
@@ -79,8 +85,8 @@ class SpanModel:
         part.scores, part.values = self.scores[:, : part.n], self.values[: part.n]
         part.visible = None if self.visible is None else self.visible[: part.n]
         part.nuisance = np.linalg.qr(self.nuisance[:rows])[0]
-        part.target = part._free(self.target.reshape(-1, self.q)[:rows]).reshape(-1)
-        part.size = float(part.target @ part.target)
+        part.target = part._free(self.target[:rows])
+        part.size = float(np.vdot(part.target, part.target))
         return part
 
     def _free(self, columns: np.ndarray) -> np.ndarray:
@@ -88,10 +94,10 @@ class SpanModel:
         return columns - self.nuisance @ (self.nuisance.T @ columns)
 
     def _columns(self, values: np.ndarray) -> np.ndarray:
-        """(n, a, unknowns, q) as a matrix with one row per scalar equation."""
-        unknowns = values.shape[2]
-        free = self._free(values.reshape(self.n * self.a, unknowns * self.q))
-        columns = free.reshape(self.n * self.a, unknowns, self.q).transpose(0, 2, 1)
+        """(n, a, unknowns, directions) as a matrix with one row per scalar equation."""
+        *_, unknowns, q = values.shape
+        free = self._free(values.reshape(self.n * self.a, unknowns * q))
+        columns = free.reshape(self.n * self.a, unknowns, q).transpose(0, 2, 1)
         return np.ascontiguousarray(columns).reshape(-1, unknowns)
 
     def patterns(self, a: Float[np.ndarray, "m l"]) -> Float[np.ndarray, "m n a k"]:
@@ -103,44 +109,72 @@ class SpanModel:
         weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
         return weights / np.maximum(weights.sum(axis=3, keepdims=True), np.finfo(np.float32).tiny)
 
-    def features(self, patterns: Float[np.ndarray, "m n a k"]) -> np.ndarray:
-        """One column per pair (head, value basis matrix)."""
+    def features(self, patterns: Float[np.ndarray, "m n a k"], directions: slice) -> np.ndarray:
+        """One column per pair (head, value basis matrix), for some of the output directions."""
         m, n, a, k = patterns.shape
-        mixed = patterns.transpose(1, 2, 0, 3).reshape(n, a * m, k) @ self.values
-        return self._columns(mixed.reshape(n, a, m * self.l, self.q))
+        values = self.values[..., directions]
+        mixed = patterns.transpose(1, 2, 0, 3).reshape(n, a * m, k) @ values.reshape(n, k, -1)
+        return self._columns(mixed.reshape(n, a, m * self.l, -1))
 
     def solve(self, a: Float[np.ndarray, "m l"]) -> Fit:
         """The best C for given A."""
         patterns = self.patterns(a)
-        features = self.features(patterns)
-        normal = (features.T @ features).astype(np.float64)
+
+        def part(directions: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            features = self.features(patterns, directions)
+            right = features.T @ self.target[:, directions].reshape(-1)
+            return features, (features.T @ features).astype(np.float64), right.astype(np.float64)
+
+        features, normals, rights = zip(*in_order(part, self.slices))
+        normal = sum(normals)
         normal += calibration.SOLVE_RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
-        mixing = np.linalg.solve(normal, (features.T @ self.target).astype(np.float64))
-        residual = self.target - features @ mixing.astype(np.float32)
-        share = float(residual @ residual) / self.size
-        return Fit(patterns, features, normal, mixing.reshape(len(a), self.l), residual, share)
+        mixing = np.linalg.solve(normal, sum(rights))
+        single = mixing.astype(np.float32)
+        residual = [
+            self.target[:, directions].reshape(-1) - columns @ single
+            for columns, directions in zip(features, self.slices)
+        ]
+        share = sum(float(part @ part) for part in residual) / self.size
+        return Fit(patterns, list(features), normal, mixing.reshape(len(a), self.l), residual, share)
 
     def judge(self, a: Float[np.ndarray, "m l"], mixing: Float[np.ndarray, "m l"]) -> float:
         """Residual share of given A and C on these rows."""
-        residual = self.target - self.features(self.patterns(a)) @ mixing.reshape(-1).astype(np.float32)
-        return float(residual @ residual) / self.size
+        explained = sum(
+            pattern @ self._outputs(row) for pattern, row in zip(self.patterns(a), mixing.astype(np.float32))
+        )
+        residual = self.target - self._free(explained.reshape(self.n * self.a, -1))
+        return float(np.vdot(residual, residual)) / self.size
+
+    def _outputs(self, mixing: Float[np.ndarray, "l"], directions: slice = slice(None)) -> np.ndarray:
+        """Values (n, k, directions) of a head with this row of C."""
+        return np.tensordot(self.values[..., directions], mixing, axes=((2,), (0,)))
 
     def _curvature(self, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
         """J^T J and J^T residual, J the derivative of the fitted values in A, C held fixed and the features projected out."""
-        m, n, a, k = fit.patterns.shape
-        values = self.values.reshape(n, k, self.l, self.q)
-        columns = np.empty((n, a, m, self.l, self.q), np.float32)
-        for i in range(m):
-            head = np.tensordot(values, fit.mixing[i].astype(np.float32), axes=((2,), (0,)))
-            output = fit.patterns[i] @ head
-            weighted = fit.patterns[i] * self.scores
-            moved = weighted.transpose(1, 2, 0, 3).reshape(n, a * self.l, k) @ head
-            columns[:, :, i] = moved.reshape(n, a, self.l, self.q)
-            columns[:, :, i] -= weighted.sum(axis=3).transpose(1, 2, 0)[..., None] * output[:, :, None]
-        jacobian = self._columns(columns.reshape(n, a, m * self.l, self.q))
-        shared = (fit.features.T @ jacobian).astype(np.float64)
-        gauss = (jacobian.T @ jacobian).astype(np.float64) - shared.T @ np.linalg.solve(fit.normal, shared)
-        return gauss, (jacobian.T @ fit.residual).astype(np.float64)
+        weighted = [pattern * self.scores for pattern in fit.patterns]
+        sums = [head.sum(axis=3).transpose(1, 2, 0)[..., None] for head in weighted]
+        stacked = [
+            np.ascontiguousarray(head.transpose(1, 2, 0, 3)).reshape(self.n, self.a * self.l, -1)
+            for head in weighted
+        ]
+
+        def part(place: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            directions = self.slices[place]
+            columns = []
+            for pattern, moved, total, row in zip(fit.patterns, stacked, sums, fit.mixing.astype(np.float32)):
+                head = self._outputs(row, directions)
+                change = (moved @ head).reshape(self.n, self.a, self.l, -1)
+                change -= total * (pattern @ head)[:, :, None]
+                columns.append(change)
+            jacobian = self._columns(np.concatenate(columns, axis=2))
+            shared = fit.features[place].T @ jacobian
+            return tuple(
+                found.astype(np.float64)
+                for found in (jacobian.T @ jacobian, shared, jacobian.T @ fit.residual[place])
+            )
+
+        gauss, shared, slope = map(sum, zip(*in_order(part, range(len(self.slices)))))
+        return gauss - shared.T @ np.linalg.solve(fit.normal, shared), slope
 
     def descend(
         self, a: Float[np.ndarray, "m l"], steps: int = calibration.LM_STEPS
