@@ -128,3 +128,16 @@ def test_whoever_waits_is_told_how_far_it_came(rng):
     assert [figures["products"] for figures in told] == sorted({figures["products"] for figures in told})
     assert told[-1]["products"] == found.lanczos_steps
     assert told[-1]["guaranteed"] == pytest.approx(found.lower)
+
+
+def test_a_badly_determined_layer_is_shown_more_examples(rng, monkeypatch):
+    layer, x = AttentionLayer.random(2, 4), rng.standard_normal((2_000, 5, 4))
+    before = smallest_singular(layer, x)
+    assert before.examples < len(x)
+    monkeypatch.setattr("attnlearn.solve._calibration.LANCZOS_LOOK", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.LANCZOS_PATIENCE", 1)
+    after = smallest_singular(layer, x)
+    assert after.examples == len(x)
+    assert after.equations == len(x) * 5 * 4
+    # Per unit of output error on all examples the parameters are bound more tightly.
+    assert (after.theta < before.theta).all()

@@ -100,7 +100,8 @@ def in_order(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterat
         return
     remaining = iter(items)
     while group := list(islice(remaining, threads)):
-        first, *rest = [partial(copy_context().run, _marked, function, item) for item in group]
+        tasks = [partial(_marked, function, item) for item in group]
+        first, *rest = [partial(copy_context().run, task) for task in tasks]
         others = [_pool(threads).submit(task) for task in rest]
         try:
             yield first()

@@ -126,9 +126,9 @@ def _standard_errors(
 
 
 def _fit_sample(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:
-    """Fit sequences on which the Jacobian may be taken: padded ones tell less, so twice what whole ones would do."""
+    """Fit sequences on which the Jacobian may be taken: four times what it begins with; padded ones tell less."""
     scores = Scores.from_theta(layer.theta, layer.query_bias, rank)
-    return 2 * int(np.ceil(scores.sequences_wanted(layer.out_dim, examples.tokens, layer.causal)))
+    return 4 * int(np.ceil(scores.sequences_wanted(layer.out_dim, examples.tokens, layer.causal)))
 
 
 def memorised(fit_error: float, select_error: float) -> bool:

@@ -95,8 +95,8 @@ def smallest_singular(
 ) -> Conditioning:
     """Bounds on parameter errors per unit of output error, from at most a few examples per unknown.
 
-    Only the first examples are looked at, as many as `refine` starts with (`Conditioning.examples`); rho is to be
-    taken over these. Over more examples the value would only be larger. `on_step` is told how far Lanczos came.
+    Only the first examples are looked at, as many as `refine` starts with, and more if these determine the layer badly
+    (`Conditioning.examples`); rho is to be taken over these. `on_step` is told how far Lanczos came.
 
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
     >>> x = np.random.default_rng(0).standard_normal((60, 5, 4))
@@ -107,10 +107,14 @@ def smallest_singular(
     with on_threads():
         point = prepare(layer, x, mask, rank, joint=False)
         unknowns = point.at.scores.unknowns() + point.at.linear.size
-        equations = point.rows * layer.out_dim
         spectrum = _Spectrum(0.0, 0.0, 0)
-        if equations >= unknowns:
-            spectrum = _spectrum(point, seed, delta, on_step)
+        if point.rows * layer.out_dim >= unknowns:
+            share = delta / 2  # of the confidence, halved with every attempt: together they stay below delta
+            while (found := _spectrum(point, seed, share, point.examples < len(x), on_step)) is None:
+                point = prepare(layer, x, mask, rank, joint=False, sequences=2 * point.examples)
+                share /= 2
+            spectrum = found
+        equations = point.rows * layer.out_dim
     lower = spectrum.lower
     unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -137,9 +141,14 @@ def smallest_singular(
 
 
 def prepare(
-    layer: AttentionLayer, x: ArrayLike, mask: ArrayLike | None, rank: int | None, joint: bool
+    layer: AttentionLayer,
+    x: ArrayLike,
+    mask: ArrayLike | None,
+    rank: int | None,
+    joint: bool,
+    sequences: int | None = None,
 ) -> Point:
-    """Linearize a layer on the first examples, in white coordinates."""
+    """Linearize a layer on the first examples, by default as many as `refine` starts with, in white coordinates."""
     x = np.asarray(x)
     x, y, keep = checked_examples(x, np.zeros((*x.shape[:2], layer.out_dim), x.dtype), mask, layer.dim)
     white = whitening(x, keep)
@@ -147,7 +156,8 @@ def prepare(
     eps = float(np.finfo(layer.dtype).eps)
     scores = Scores.from_theta(inside.theta, inside.query_bias, rank, eps)
     tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
-    used = int(min(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)), len(x)))
+    wanted = sequences or int(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)))
+    used = min(wanted, len(x))
     keep = None if keep is None else keep[:used]
     double = cut(white.tokens(x[:used].astype(np.float64)), y[:used], keep)
     matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
@@ -241,8 +251,13 @@ def _lanczos(point: Point, state: _Krylov, steps: int) -> tuple[_Krylov, list[np
     return state, diagonal, beside
 
 
-def _spectrum(point: Point, seed: int, delta: float, on_step: Callable[..., None] | None) -> _Spectrum:
-    """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part."""
+def _spectrum(
+    point: Point, seed: int, delta: float, more: bool, on_step: Callable[..., None] | None
+) -> _Spectrum | None:
+    """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part.
+
+    None where a guarantee would take many steps and there are `more` examples, with which it takes fewer.
+    """
     dimension = point.at.scores.flat().size + point.at.linear.size
     rng = np.random.default_rng([seed, 0x1A2C])
     first = _free(point, rng.standard_normal(dimension).astype(np.float32)).flat()
@@ -265,6 +280,8 @@ def _spectrum(point: Point, seed: int, delta: float, on_step: Callable[..., None
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         # The least number of steps that can give a guarantee, for the estimate only falls.
         needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
+        if more and steps >= calibration.LANCZOS_LOOK and needed > calibration.LANCZOS_PATIENCE:
+            return None
         if lower >= calibration.LANCZOS_SHARE * smallest or max(steps, needed) >= calibration.LANCZOS_MOST:
             return _Spectrum(max(smallest, 0.0), float(lower), steps)
 
