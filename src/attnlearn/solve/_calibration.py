@@ -77,6 +77,9 @@ sapiens layers at d=128 have 9 and converge in 20 to 45 inner steps; rxnmapper a
 4.5 took over 400 to win one digit."""
 ROWS_PER_FEATURE = 2.0
 """Never fewer output rows than this many times the m d + 1 columns that are eliminated."""
+LABOUR = 120
+"""Inner steps from which on the examples are doubled: solves that take so many are badly conditioned, and more so by too few
+examples. The rxnmapper layer took 187, 211 and 323 with 2,231 sequences, 63 and 101 with 4,462."""
 GROWTH = 8
 """Factor by which the examples grow when those in use are fitted and the rest is not, or when there is noise."""
 LEAST_ROWS = 4096

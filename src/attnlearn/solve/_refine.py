@@ -7,7 +7,7 @@ preconditioner (`_precondition`), tokens are made white first (`_chunks`).
 Precision: inner solves always run in float32. Residuals are evaluated in float32 until they are below
 `DOUBLE_BELOW`, then in the precision of the data, so each outer step wins up to four digits.
 Examples: about four equations per unknown first; more (up to all) when those are fitted and fresh ones are not,
-or when there is noise to average out.
+or when there is noise to average out; twice as many when they determine the scores so badly that inner solves labour.
 
 Stopping rule, in the words of `Refined.stop`:
   floor      the relative residual is at most `FLOOR` machine epsilons, or below `FLOOR_STALL` and no longer halving
@@ -128,7 +128,7 @@ class _Run:
 
     def __init__(self, white, x, y, mask, causal, config, on_step):
         self.white, self.x, self.y, self.mask = white, x, y, mask
-        self.causal, self.config = causal, config
+        self.causal, self.config, self.damping = causal, config, config.damping
         self.on_step, self.steps, self.used = on_step, [], 0
         self.began = time.perf_counter()
         self.order = np.random.default_rng([config.seed, 0x5EF1]).permutation(len(x))
@@ -141,6 +141,9 @@ class _Run:
             self.used = used
             chunks, scale = self.examples(self.order[:used])
             scores, fit, stop = self.fit(scores, chunks, scale, final=used == most)
+            if stop == "laboured":
+                used = min(most, 2 * used)
+                continue
             residual = float(np.sqrt(fit.cost / scale))
             if used == len(self.x):
                 return scores, fit, residual, stop, used
@@ -176,7 +179,7 @@ class _Run:
         """Levenberg-Marquardt on one set of examples; returns the scores, W and b, and the reason to stop."""
         dtype = chunks.dtype
         single = chunks.astype(np.float32)
-        scores, damping, by, shrink, promised = scores.astype(dtype), self.config.damping, None, 0.0, 1.0
+        scores, by, shrink, promised = scores.astype(dtype), None, 0.0, 1.0
         phase, higher, lowered_at = single, None, np.inf
         fit = eliminate(scores.astype(np.float32), single, self.causal)
         while True:
@@ -204,12 +207,14 @@ class _Run:
             at = linearize(scores, fit.linear, fit.factor, single, self.causal)
             if by is None or residual > calibration.RENEW_ABOVE:
                 by = precondition(at)
-            trial = self.damped_step(scores, fit, at, by, phase, damping, residual, scale)
+            trial = self.damped_step(scores, fit, at, by, phase, residual, scale)
             if trial is None:
                 shrink = np.nan
                 continue
-            scores, new, damping, promised = trial
+            scores, new, promised = trial
             shrink, fit = float(np.sqrt(new.cost / fit.cost)), new
+            if self.steps[-1]["inner"] >= calibration.LABOUR and not (final or higher):
+                return scores, fit, "laboured"
 
     def verdict(self, residual: float, shrink: float, promised: float, dtype: Any, final: bool) -> str | None:
         """The reason to stop, or None."""
@@ -233,13 +238,13 @@ class _Run:
             return False
         return past[-1] > (1 - calibration.CRAWL) * past[-1 - calibration.CRAWL_STEPS]
 
-    def damped_step(self, scores, fit, at, by, phase, damping, residual, scale):
+    def damped_step(self, scores, fit, at, by, phase, residual, scale):
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
         rest = [(part / norm).astype(np.float32) for part in fit.rest]
         spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
         accuracy = min(calibration.FORCING_MOST, max(residual, spare, calibration.FORCING_LEAST))
-        raise_by = 4.0
+        damping, raise_by = self.damping, 4.0
         while damping <= calibration.DAMPING_LIMIT:
             began = time.perf_counter()
             step = gauss_newton_step(at, by, rest, damping, accuracy, self.config.max_inner)
@@ -250,7 +255,8 @@ class _Run:
             self.note(step, new, phase, damping, ratio, accepted, scale, began)
             if accepted:
                 damping = damping / 10 if ratio > 0.75 else damping * 3 if ratio < 0.25 else damping
-                return moved, new, max(damping, 1e-9), promised
+                self.damping = max(damping, 1e-9)
+                return moved, new, promised
             if promised <= calibration.STATIONARY or len(self.steps) >= self.config.max_steps:
                 return None
             damping, raise_by = max(damping, 1e-4) * raise_by, 2 * raise_by
