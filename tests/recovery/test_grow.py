@@ -70,3 +70,12 @@ def test_what_is_no_attention_stays_so(rng) -> None:
     found = recover(x, y, raise_on_failure=False)
     assert not found.certified
     assert found.outcome is not Outcome.RECOVERED
+
+
+def test_a_moment_that_skewed_tokens_mislead_gives_way_to_the_search(seed: int, rng) -> None:
+    x = np.exp(0.7 * rng.standard_normal((3_000, 4, 8)))
+    x = (x - x.mean()) / x.std()
+    truth = AttentionLayer.random(4, 8, rank=2, seed=seed)
+    found = recover(x, truth(x), seed=seed)
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-9

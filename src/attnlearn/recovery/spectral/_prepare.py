@@ -3,7 +3,7 @@
 Theory, section 3: x = mean + basis z with z white (Whitening), and the best linear fit that the moment must not
 see. Three things beyond independent Gaussian tokens are measured here and modelled by the moment: means that
 depend on the position, correlation between positions (separable: cov(z_a, z_b) = K_ab I), and excess kurtosis
-of the coordinates (-2 for ±1 tokens).
+of the coordinates (-2 for ±1 tokens). Skewness is measured and not modelled: it tells when to search instead.
 
 Cost: two passes over some thousands of the fit examples, O(N k d^2) each. Fails with TOKENS_DEGENERATE when fewer than two
 directions or keys vary, and with ATTENTION_TOO_WEAK when the linear fit leaves nothing.
@@ -60,6 +60,7 @@ def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "position_correlation": float(np.abs(off_diagonal).max()),
         "position_mean": float(np.linalg.norm(state.position_mean, axis=1).max()),
         "kurtosis": float(state.kurtosis.mean()),
+        "skewness": float(np.abs(state.skewness).max()),
         "nonlinear_share": share,
     }
     if np.abs(off_diagonal).min(initial=1.0, where=~np.eye(examples.tokens, dtype=bool)) > 0.999:
@@ -167,13 +168,14 @@ class _Statistics(NamedTuple):
     both: np.ndarray  # sequences in which two positions are real
     first: np.ndarray
     gram: np.ndarray
+    third: np.ndarray
     fourth: np.ndarray
     normal: np.ndarray
     right: np.ndarray
 
 
 def _statistics(examples: Examples, fit: np.ndarray, state: State, engine: Engine = LOCAL) -> _Statistics:
-    """One pass: position means and Gram, fourth moments, and the normal equations of the linear fit."""
+    """One pass: position means and Gram, third and fourth moments, and the normal equations of the linear fit."""
     return _Statistics(*over_blocks(partial(_block_statistics, state), examples, fit, _added, engine))
 
 
@@ -204,6 +206,7 @@ def _chunk_statistics(chunk: Chunk, state: State, inverse: np.ndarray) -> _Stati
         weights.T @ weights,
         z.sum(axis=0, dtype=np.float64),
         flat @ flat.T,
+        np.einsum("ir,ir->r", squares, z.reshape(-1, r)),
         np.einsum("ir,ir->r", squares, squares),
         phi.T @ phi,
         phi.T @ y.reshape(-1, o).astype(np.float32),
@@ -231,6 +234,7 @@ def _modelled(sums: _Statistics, r: int) -> dict[str, np.ndarray]:
         "position_mean": mean,
         "position_correlation": correlation,
         "kurtosis": kurtosis,
+        "skewness": sums.third / sums.count.sum(),
         "linear": np.linalg.solve(sums.normal + ridge, sums.right),
     }
 

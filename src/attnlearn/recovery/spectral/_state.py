@@ -33,7 +33,7 @@ class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
     prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
-    correlations of z, its excess kurtosis, the linear fit of the outputs, the output whitening.
+    correlations of z, its excess kurtosis and skewness, the linear fit of the outputs, the output whitening.
     moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
     count: num_heads, the heads' coordinates on the span, and whether two starts agreed on them. unmix: the layer in the
     caller's coordinates, and the inferred rank. stopped: the outcome with which a phase ended and left the problem to the
@@ -50,6 +50,7 @@ class State:
     position_mean: Float[np.ndarray, "k r"] | None = None
     position_correlation: Float[np.ndarray, "k k"] | None = None
     kurtosis: Float[np.ndarray, "r"] | None = None
+    skewness: Float[np.ndarray, "r"] | None = None
     linear: Float[np.ndarray, "f o"] | None = None
     residual_covariance: Float[np.ndarray, "o o"] | None = None
     output_scale: float | None = None
@@ -79,8 +80,13 @@ def dependent(problem: Problem, state: State) -> bool:
 
 
 def unmodelled(problem: Problem, state: State) -> bool:
-    """Whether tokens are such as the moment does not model: dependent, or from a list, whose fourth moments are its own."""
-    return dependent(problem, state) or repeated(problem, state)
+    """Whether tokens are such as the moment does not model: dependent, skewed, or from a list, whose fourth moments are its own."""
+    return dependent(problem, state) or skewed(state) or repeated(problem, state)
+
+
+def skewed(state: State) -> bool:
+    """Whether some coordinate leans so far to one side that the moment sees it."""
+    return state.skewness is not None and bool(np.abs(state.skewness).max() > calibration.SKEWED)
 
 
 def repeated(problem: Problem, state: State) -> bool:
