@@ -54,7 +54,7 @@ where the outputs were no attention a further head left 0.9 and more, with a res
 
 # --- plan: choices, not fits; how far they were off is said in `_plan` -----------------------------------
 PROCESS_BYTES = 450_000_000
-"""The interpreter with JAX, SciPy and compiled kernels, before any data."""
+"""The interpreter with JAX and SciPy, before any data."""
 REFINE_COPIES = 5.0
 """Copies of its examples that refine holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
 PLANNED_PASSES = 5.0
