@@ -102,7 +102,7 @@ def in_order(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterat
     while group := list(islice(remaining, threads)):
         tasks = [partial(_marked, function, item) for item in group]
         first, *rest = [partial(copy_context().run, task) for task in tasks]
-        others = [_pool(threads).submit(task) for task in rest]
+        others = [_pool(threads, os.getpid()).submit(task) for task in rest]
         try:
             yield first()
             for other in others:
@@ -121,6 +121,6 @@ def _marked(function: Callable[[Item], Value], item: Item) -> Value:
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: starting them anew took longer than the small products they are for."""
+def _pool(threads: int, _process: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting them anew took longer than the small products they are for. A fork has none, and its own pool."""
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="attnlearn")

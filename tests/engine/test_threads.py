@@ -1,0 +1,83 @@
+"""Work on the threads of one process: order, context, nesting, failures, forks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from attnlearn.engine._threads import in_order, limited_blas, own_blas_threads
+
+
+@pytest.fixture(autouse=True, params=["1", "2", "3"])
+def _threads(request, monkeypatch) -> None:
+    monkeypatch.setenv("PJRT_NPROC", request.param)
+
+
+def test_values_come_in_order_and_few_items_are_taken_at_a_time():
+    taken = []
+
+    def items():
+        for item in range(9):
+            taken.append(item)
+            yield item
+
+    values = in_order(lambda item: item**2, items())
+    assert next(values) == 0
+    assert len(taken) <= 3
+    assert list(values) == [item**2 for item in range(1, 9)]
+
+
+def test_what_the_caller_set_for_its_context_holds_for_all():
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        list(in_order(lambda item: np.ones(2) / item, [1.0, 1.0, 0.0]))
+    with np.errstate(divide="ignore"):
+        assert len(list(in_order(lambda item: np.ones(2) / item, [0.0] * 5))) == 5
+
+
+def test_work_inside_work_does_not_wait_for_itself():
+    def outer(item):
+        return sum(in_order(lambda inner: inner * item, range(4)))
+
+    assert list(in_order(outer, range(6))) == [6 * item for item in range(6)]
+
+
+def test_a_failure_arrives_and_no_thread_goes_on():
+    running = threading.Semaphore(0)
+
+    def work(item):
+        if item == 0:
+            raise ValueError("no")
+        running.release()
+        return item
+
+    with pytest.raises(ValueError, match="^no$"):
+        list(in_order(work, range(3)))
+    assert list(in_order(abs, [-1, -2])) == [1, 2]
+
+
+def test_blas_is_limited_and_restored():
+    before = own_blas_threads()
+    with limited_blas(1):
+        assert own_blas_threads() == 1
+    assert own_blas_threads() == before
+
+
+FORK = """
+import os, warnings
+warnings.simplefilter("ignore")
+from attnlearn.engine._threads import in_order
+assert list(in_order(abs, range(4))) == [0, 1, 2, 3]
+child = os.fork()
+if not child:
+    os._exit(0 if list(in_order(abs, range(4))) == [0, 1, 2, 3] else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system does not fork")
+def test_a_fork_has_threads_of_its_own():
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)
