@@ -54,7 +54,7 @@ def test_a_failure_arrives_and_no_thread_goes_on():
         running.release()
         return item
 
-    with pytest.raises(ValueError, match="^no$"):
+    with pytest.raises(ValueError, match=r"^no$"):
         list(in_order(work, range(3)))
     assert list(in_order(abs, [-1, -2])) == [1, 2]
 
