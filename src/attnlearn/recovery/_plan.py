@@ -5,7 +5,7 @@ that the moment keeps (never more than a fixed size, above it they are recompute
 refine and certify hold, whose number depends on the layer and not on the data. Time counts the products of the moment
 and of refine, at the speed of one matrix product measured here. Both are estimates for heads of full rank, because the
 number of heads, their rank, the passes and the steps are not known yet: memory was planned at 1.12 and 2.50 GB where
-0.66 (d = 64, on disk) and 1.33 (d = 128, drawn; rank 16) were measured, time at 27 and 201 s where 25 and 49 were.
+0.39 (d = 64, on disk) and 0.95 (d = 128, drawn; rank 16) were measured, time at 14 and 106 s where 7 and 31 were.
 Noise in the outputs makes refine use more examples, which is not planned for.
 """
 
