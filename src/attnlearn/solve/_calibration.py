@@ -153,8 +153,8 @@ cost, and the gradient of the scores sees it at first order."""
 CONTRACTION = 0.3
 """A correction that does not shrink the removable part to this fraction has met rounding."""
 RENEW_ABOVE = 0.1
-"""Below this relative residual the layer moves so little that its preconditioner is kept: a new one costs as much as ten
-products and saved two or three of them (d = 32, m = 8; residuals of 0.04 to 0.0025)."""
+"""Below this relative residual the layer moves so little that its preconditioner is kept: at d = 32, m = 8, a new one at a residual
+of 0.04 takes 12 ms and saves none of the 46 inner steps."""
 FRESH_FACTOR = 100.0
 """Examples that were not used may be fitted this much worse than those that were before more are taken."""
 
