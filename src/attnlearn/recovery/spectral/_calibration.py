@@ -88,6 +88,8 @@ vector a pass. The quarter of the examples that goes first has a store of its ow
 # --- count and unmix -------------------------------------------------------------------------------------
 OUTPUT_DIRECTIONS = 8
 """Random output directions on which the unmixing is solved: m^2 unknowns do not need all outputs."""
+SLICE_DIRECTIONS = 4
+"""Of these, how many one thread takes: two slices, whose equations have only the unknowns in common."""
 ROWS_PER_UNKNOWN = 12
 """Scalar equations per unknown (2 m^2 + nuisance) of the unmixing; with 12 the residual on select examples is
 2 to 30 % above that on the rows used, most where the span is poor."""

@@ -21,9 +21,6 @@ from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._rows import Rows, linear_features
 
-SLICE = 4
-"""Output directions that one thread takes."""
-
 
 class Fit(NamedTuple):
     """Attention on the basis, features by slice and their normal matrix, C, residuals by slice, their share of the target."""
@@ -65,7 +62,8 @@ class SpanModel:
         self.target = self._free(target)
         self.size = float(np.vdot(self.target, self.target))
         # Equations of different output directions have nothing in common but the unknowns: threads share them.
-        self.slices = [slice(start, start + SLICE) for start in range(0, self.q, SLICE)]
+        step = calibration.SLICE_DIRECTIONS
+        self.slices = [slice(start, start + step) for start in range(0, self.q, step)]
 
     def leading(self, count: int) -> SpanModel:
         """The model on the first `count` basis vectors only; shares memory."""
