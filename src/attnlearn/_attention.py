@@ -55,6 +55,27 @@ def row_sums(weights: np.ndarray) -> np.ndarray:
     return (weights.reshape(-1, keys) @ np.ones(keys, weights.dtype)).reshape(*weights.shape[:-1], 1)
 
 
+def bounded(logits: np.ndarray) -> bool:
+    """Whether scores may be exponentiated as they are. Then there is nothing to shift, and the largest of each short row is
+    what takes NumPy the time; to be asked before keys are masked by -inf.
+    """
+    return bool(logits.max() < EXPONENT and logits.min() > -EXPONENT)
+
+
+def softmax(logits: np.ndarray, shift: bool = True) -> np.ndarray:
+    """Softmax over the last axis, in the memory of the scores; -inf has no weight, and a row of nothing else is zero.
+
+    >>> softmax(np.array([[0.0, -np.inf], [-np.inf, -np.inf]])).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    if shift:
+        top = logits.max(axis=-1, keepdims=True)
+        logits -= np.where(np.isneginf(top), 0, top)
+    np.exp(logits, out=logits)
+    logits /= np.maximum(row_sums(logits), np.finfo(logits.dtype).tiny)
+    return logits
+
+
 def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarray:
     """Attention weights in the memory of the scores (n, query, m, key): softmax over the keys that a query may see.
 
@@ -63,18 +84,12 @@ def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarr
     >>> weigh(np.zeros((1, 2, 1, 2)), np.array([[True, False]]), False).tolist()
     [[[[1.0, 0.0]], [[0.0, 0.0]]]]
     """
-    # Without overflow there is nothing to shift, and the largest of each short row is what takes NumPy the time.
-    bounded = logits.max() < EXPONENT and logits.min() > -EXPONENT
-    k = logits.shape[-1]
+    k, shift = logits.shape[-1], not bounded(logits)
     if causal:
         np.copyto(logits, -np.inf, where=np.triu(np.ones((k, k), bool), 1)[:, None, :])
     if keep is not None:
         np.copyto(logits, -np.inf, where=keep[:, None, None, :] == 0)
-    if not bounded:
-        top = logits.max(axis=-1, keepdims=True)
-        logits -= np.where(np.isneginf(top), 0, top)  # a sequence of padding has no key
-    np.exp(logits, out=logits)
-    logits /= np.maximum(row_sums(logits), np.finfo(logits.dtype).tiny)
+    softmax(logits, shift)
     if keep is not None:
         logits *= keep[:, :, None, None]
     return logits

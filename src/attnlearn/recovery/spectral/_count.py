@@ -75,7 +75,8 @@ def _count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
             calibration.MORE_LEAST * problem.examples.num, suggested * evidence["examples_for_clear_view"]
         )
         raise Stop("TOO_FEW_EXAMPLES", evidence | {"examples_needed": int(np.ceil(needed))}, state)
-    return dataclasses.replace(state, num_heads=heads, coordinates=a, agreed=start.agreed), evidence
+    found = {"num_heads": heads, "coordinates": a, "agreed": start.agreed, "unexplained": residuals[heads]}
+    return dataclasses.replace(state, **found), evidence
 
 
 def _crowded(values: np.ndarray, floor: float, heads: int, visible: int) -> bool:
@@ -133,11 +134,11 @@ def _one_fewer(model: SpanModel, a: np.ndarray, fit: Fit) -> tuple[np.ndarray, F
 
 
 def _one_more(model: SpanModel, a: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Fit]:
-    """The optimum from these heads and a random one."""
+    """Close to the optimum from these heads and a random one."""
     start = np.zeros((len(a) + 1, model.l))
     start[:-1, : a.shape[1]] = a
     start[-1] = random_start(rng, 1, model.spread)[0]
-    return model.descend(start)[:2]
+    return model.descend(start, calibration.ONE_MORE_STEPS)[:2]
 
 
 def span_models(

@@ -59,7 +59,7 @@ def moment(problem: Problem, state: State, tools: Tools, *, every: bool = False)
             break
         del operator  # and with it the rows that it keeps
         num = _more(num, len(fit), svd.weakest / floor)
-        if num == len(fit) or svd.weakest > calibration.VISIBLE_AT * floor:
+        if num == len(fit) or svd.apart or svd.weakest > calibration.VISIBLE_AT * floor:
             svd.trim(max(svd.heads + calibration.SPARE + 1, calibration.VECTORS // 2))
     state = dataclasses.replace(
         state,
@@ -168,6 +168,12 @@ class _Deflated:
     def weakest(self) -> float:
         """The value of the weakest head, or the largest value when there is none."""
         return float(self.values[max(self.heads - 1, 0)])
+
+    @property
+    def apart(self) -> bool:
+        """Whether a gap separates the heads from what follows them."""
+        after = self.values[self.heads : self.heads + 1]
+        return self.heads > 0 and len(after) > 0 and self.weakest > calibration.GAP * after[0]
 
     def clear(self, floor: float) -> bool:
         """Whether the heads stand well above the floor, and what follows them is noise."""

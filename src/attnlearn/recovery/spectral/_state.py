@@ -35,8 +35,8 @@ class State:
     prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
     correlations of z, its excess kurtosis and skewness, the linear fit of the outputs, the output whitening.
     moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
-    count: num_heads, the heads' coordinates on the span, and whether two starts agreed on them. unmix: the layer in the
-    caller's coordinates, and the inferred rank. stopped: the outcome with which a phase ended and left the problem to the
+    count: num_heads, the heads' coordinates on the span, whether two starts agreed on them, and the share of the select side that
+    they leave unexplained. unmix: the layer in the caller's coordinates, and the inferred rank. stopped: the outcome with which a phase ended and left the problem to the
     fallbacks, and the examples that it asked for.
 
     >>> State().num_heads is None
@@ -62,6 +62,7 @@ class State:
     num_heads: int | None = None
     coordinates: Float[np.ndarray, "m l"] | None = None
     agreed: bool | None = None
+    unexplained: float | None = None
     theta: Float[np.ndarray, "m d d"] | None = None
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None

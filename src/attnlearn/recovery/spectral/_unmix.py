@@ -1,8 +1,7 @@
 """Unmix: from the span to a layer that refine can start from.
 
-Theory, section 3 (Unmix, Whitening). Variable projection on the span, on fresh rows, from the coordinates that the
-count found (and from random ones, if the starts of the count ended in different optima), gives each head's Theta_i and
-c_i. W_i and b then follow by least squares on the attention of the found heads, free of the span. Everything is carried
+Theory, section 3 (Unmix, Whitening). The coordinates that the count found on the span give each head's Theta_i and c_i; if the
+count's starts ended in different optima, variable projection on fresh rows from these and from random ones. W_i and b then follow by least squares on the attention of the found heads, free of the span. Everything is carried
 back to the caller's coordinates:
 
     Theta = B^{+T} Theta' B^+,  c = B^{+T} c' - Theta^T mu,  W = B^{+T} W',  b = b' - mu^T S.
@@ -11,7 +10,7 @@ The rank of a head is the number of singular values of Theta_i' above the edge o
 moment left in it, 2 sqrt(h / pairs) / s; None when it is not clearly below the dimension.
 Fails with LOW_EFFECTIVE_RANK when the starts end in different optima and the heads have effective rank near one:
 then a head and its swap (theory, section 3) explain the moment equally well.
-Cost: a few unmixings and one least squares with m d unknowns per output.
+Cost: at most a few unmixings, and one least squares with m d unknowns per output.
 """
 
 from __future__ import annotations
@@ -23,33 +22,30 @@ from jaxtyping import Float
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
-from attnlearn.recovery.spectral._count import Unmixed, best_start, span_models
+from attnlearn.recovery.spectral._count import best_start, span_models
 from attnlearn.recovery.spectral._rows import RowSource, output_whitening
 from attnlearn.recovery.spectral._state import Problem, State
 
 
 def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """The start for refine: theta, w, query_bias, output_bias in the caller's coordinates, and the rank."""
-    heads = state.num_heads
-    rng = tools.rng(f"unmix {heads}")
-    vectors = state.coordinates.shape[1]
-    model, other = span_models(problem, state, vectors, rng)
-    if state.agreed:  # other starts would end where the count's did
-        a, fit, steps = model.descend(state.coordinates)
-        found = Unmixed(a, fit, [fit.share], [steps])
-    else:
-        found = best_start(model, heads, rng, state.coordinates, tools.engine)
-    a = found.coordinates
+    rng = tools.rng(f"unmix {state.num_heads}")
+    a, vectors = state.coordinates, state.coordinates.shape[1]
+    starts, agreed = {}, state.agreed
+    if not agreed:  # otherwise other starts would end where the count's did
+        model, other = span_models(problem, state, vectors, rng)
+        found = best_start(model, len(a), rng, a, tools.engine)
+        a, agreed = found.coordinates, found.agreed
+        state = dataclasses.replace(state, unexplained=other.judge(a, found.fit.mixing))
+        starts = {"residual_shares": found.shares, "steps": found.steps}
     scores = np.tensordot(a, state.query_basis[:vectors], axes=1)
     theta, query_bias = scores[:, :-1], scores[:, -1]
     w, bias, share = regress_outputs(problem, state, theta, query_bias, rng)
     rank, spectrum, edge = infer_rank(state, a, scores)
     effective = np.sum(spectrum**2, axis=1) / spectrum[:, 0] ** 2
     state = dataclasses.replace(state, rank=rank, **from_white(state, theta, query_bias, w, bias))
-    evidence = {
-        "residual_shares": found.shares,
-        "steps": found.steps,
-        "select_residual": other.judge(a, found.fit.mixing),
+    evidence = starts | {
+        "select_residual": state.unexplained,
         "free_residual": share,
         "score_std": np.linalg.norm(scores, axis=(1, 2)).tolist(),
         "rank": rank,
@@ -59,7 +55,7 @@ def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     }
     if evidence["select_residual"] > calibration.UNEXPLAINED:
         raise Stop("TOKENS_DEGENERATE", evidence, state)
-    if not (state.agreed or found.agreed) and np.median(effective) < calibration.EFFECTIVE_RANK:
+    if not agreed and np.median(effective) < calibration.EFFECTIVE_RANK:
         raise Stop("LOW_EFFECTIVE_RANK", evidence, state)
     return state, evidence
 

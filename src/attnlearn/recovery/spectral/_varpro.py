@@ -17,16 +17,28 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._attention import bounded, row_sums, softmax
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._rows import Rows, linear_features
+
+
+class Columns(NamedTuple):
+    """A matrix with one row per scalar equation, and its coefficients on the nuisance features, which count for nothing."""
+
+    rows: np.ndarray
+    nuisance: np.ndarray
+
+    def inner(self, other: Columns) -> np.ndarray:
+        """Inner products of the columns without what the nuisance features explain; sooner had than such columns."""
+        return self.rows.T @ other.rows - self.nuisance.T @ other.nuisance
 
 
 class Fit(NamedTuple):
     """Attention on the basis, features by slice and their normal matrix, C, residuals by slice, their share of the target."""
 
     patterns: np.ndarray
-    features: list[np.ndarray]
+    features: list[Columns]
     normal: np.ndarray
     mixing: Float[np.ndarray, "m l"]
     residual: list[np.ndarray]
@@ -53,6 +65,11 @@ class SpanModel:
         scores = stacked.reshape(n, self.a * self.l, r) @ np.swapaxes(z, 1, 2)
         self.scores = np.ascontiguousarray(scores.reshape(n, self.a, self.l, k).transpose(2, 0, 1, 3))
         self.visible = None if visible is None else visible[:, queries]
+        self.uniform = (
+            np.float32(1 / k)
+            if self.visible is None
+            else softmax(np.where(self.visible, np.float32(0), -np.inf))
+        )
         self.spread = self.scores.std(axis=(1, 2, 3)).astype(np.float64)
         values = (right @ directions).transpose(1, 0, 2).reshape(r, -1).astype(np.float32)
         self.values = (z.reshape(-1, r) @ values).reshape(n, k, self.l, self.q)
@@ -81,7 +98,8 @@ class SpanModel:
         part.n = max(1, int(np.ceil(share * self.n)))
         rows = part.n * self.a
         part.scores, part.values = self.scores[:, : part.n], self.values[: part.n]
-        part.visible = None if self.visible is None else self.visible[: part.n]
+        if self.visible is not None and len(self.visible) > 1:
+            part.visible, part.uniform = self.visible[: part.n], self.uniform[: part.n]
         part.nuisance = np.linalg.qr(self.nuisance[:rows])[0]
         part.target = part._free(self.target[:rows])
         part.size = float(np.vdot(part.target, part.target))
@@ -91,46 +109,48 @@ class SpanModel:
         """`columns` without what the nuisance features explain."""
         return columns - self.nuisance @ (self.nuisance.T @ columns)
 
-    def _columns(self, values: np.ndarray) -> np.ndarray:
-        """(n, a, unknowns, directions) as a matrix with one row per scalar equation."""
+    def _columns(self, values: np.ndarray) -> Columns:
+        """(n, a, unknowns, directions) as the columns of the equations."""
         *_, unknowns, q = values.shape
-        free = self._free(values.reshape(self.n * self.a, unknowns * q))
-        columns = free.reshape(self.n * self.a, unknowns, q).transpose(0, 2, 1)
-        return np.ascontiguousarray(columns).reshape(-1, unknowns)
+        flat = values.reshape(self.n * self.a, unknowns * q)
+        both = (part.reshape(-1, unknowns, q).transpose(0, 2, 1) for part in (flat, self.nuisance.T @ flat))
+        return Columns(*(part.reshape(-1, unknowns) for part in both))
 
     def patterns(self, a: Float[np.ndarray, "m l"]) -> Float[np.ndarray, "m n a k"]:
         """Attention of heads with coordinates `a`."""
         scores = np.tensordot(a.astype(np.float32), self.scores, axes=1)
+        shift = not bounded(scores)
         if self.visible is not None:
-            scores = np.where(self.visible, scores, -np.inf)
-        top = scores.max(axis=3, keepdims=True)
-        weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
-        return weights / np.maximum(weights.sum(axis=3, keepdims=True), np.finfo(np.float32).tiny)
+            np.copyto(scores, -np.inf, where=~self.visible)
+        return softmax(scores, shift)
 
-    def features(self, patterns: Float[np.ndarray, "m n a k"], directions: slice) -> np.ndarray:
+    def features(self, patterns: Float[np.ndarray, "m n a k"], directions: slice) -> Columns:
         """One column per pair (head, value basis matrix), for some of the output directions."""
         m, n, a, k = patterns.shape
         values = self.values[..., directions]
-        mixed = patterns.transpose(1, 2, 0, 3).reshape(n, a * m, k) @ values.reshape(n, k, -1)
+        # Uniform attention is nuisance: without it, weak attention does not drown in what `Columns.inner` takes off.
+        beyond = (patterns - self.uniform).transpose(1, 2, 0, 3)
+        mixed = beyond.reshape(n, a * m, k) @ values.reshape(n, k, -1)
         return self._columns(mixed.reshape(n, a, m * self.l, -1))
 
     def solve(self, a: Float[np.ndarray, "m l"]) -> Fit:
         """The best C for given A."""
         patterns = self.patterns(a)
 
-        def part(directions: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        def part(directions: slice) -> tuple[Columns, np.ndarray, np.ndarray]:
             features = self.features(patterns, directions)
-            right = features.T @ self.target[:, directions].reshape(-1)
-            return features, (features.T @ features).astype(np.float64), right.astype(np.float64)
+            right = features.rows.T @ self.target[:, directions].reshape(-1)  # the target is free of nuisance
+            return features, features.inner(features).astype(np.float64), right.astype(np.float64)
 
         features, normals, rights = zip(*in_order(part, self.slices))
         normal = sum(normals)
         normal += calibration.SOLVE_RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
         mixing = np.linalg.solve(normal, sum(rights))
         single = mixing.astype(np.float32)
+        fitted = [(columns.rows @ single).reshape(self.n * self.a, -1) for columns in features]
         residual = [
-            self.target[:, directions].reshape(-1) - columns @ single
-            for columns, directions in zip(features, self.slices)
+            (self.target[:, directions] - self._free(found)).reshape(-1)
+            for found, directions in zip(fitted, self.slices)
         ]
         share = sum(float(part @ part) for part in residual) / self.size
         return Fit(patterns, list(features), normal, mixing.reshape(len(a), self.l), residual, share)
@@ -150,7 +170,7 @@ class SpanModel:
     def _curvature(self, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
         """J^T J and J^T residual, J the derivative of the fitted values in A, C held fixed and the features projected out."""
         weighted = [pattern * self.scores for pattern in fit.patterns]
-        sums = [head.sum(axis=3).transpose(1, 2, 0)[..., None] for head in weighted]
+        sums = [row_sums(head).transpose(1, 2, 0, 3) for head in weighted]
         stacked = [
             np.ascontiguousarray(head.transpose(1, 2, 0, 3)).reshape(self.n, self.a * self.l, -1)
             for head in weighted
@@ -165,11 +185,9 @@ class SpanModel:
                 change -= total * (pattern @ head)[:, :, None]
                 columns.append(change)
             jacobian = self._columns(np.concatenate(columns, axis=2))
-            shared = fit.features[place].T @ jacobian
-            return tuple(
-                found.astype(np.float64)
-                for found in (jacobian.T @ jacobian, shared, jacobian.T @ fit.residual[place])
-            )
+            slope = jacobian.rows.T @ fit.residual[place]
+            found = jacobian.inner(jacobian), fit.features[place].inner(jacobian), slope
+            return tuple(array.astype(np.float64) for array in found)
 
         gauss, shared, slope = map(sum, zip(*in_order(part, range(len(self.slices)))))
         return gauss - shared.T @ np.linalg.solve(fit.normal, shared), slope
