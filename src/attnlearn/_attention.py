@@ -3,7 +3,7 @@
 F(X) = sum_i softmax(X Theta_i X^T + 1 (X c_i)^T) X W_i + b. Per chunk of n sequences it costs
 O(n k m (d^2 + d d_out + k d)) operations and O(n m k (d + k)) memory, so the number of sequences in a chunk,
 not in the batch, sets the memory. NumPy rather than JAX: there is nothing to compile for every new shape, and BLAS is no
-slower than XLA on a CPU. `_forward` has the same map for what differentiates it.
+slower than XLA on a CPU. Chunks run side by side on all cores, one BLAS thread each, so the bytes do not depend on their number. `_forward` has the same map for what differentiates it.
 
 Arrays run (sequence, query, head, key): then every product is one over all rows or one per sequence.
 """
@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CHUNK_BYTES = 16 * 2**20
-"""Working memory of one evaluated chunk: large enough for full speed, small against any machine and near its caches."""
+from attnlearn.engine._threads import in_order, limited_blas
+
+CHUNK_BYTES = 4 * 2**20
+"""Working memory of one evaluated chunk, of which every core has one: large enough for full speed, and near the caches. 2,000
+sequences at d = 64, m = 12 take 49 ms on two cores; with 1 MiB 76, with 16 MiB 100."""
 EXPONENT = 60.0
 """Scores up to here are exponentiated as they are: exp(60) = 1e26, and sums of such numbers, are far inside float32."""
 
@@ -151,10 +154,15 @@ def evaluate(
         1, 0, 2
     )  # as `project` wants it
     function = partial(KERNELS[kernel], params._replace(theta=stacked))
+
+    def part(rows: slice) -> np.ndarray:
+        return function(np.ascontiguousarray(x[rows]), None if mask is None else mask[rows], causal)
+
+    pieces = [slice(start, start + size) for start in range(0, n, size)]
     with np.errstate(all="ignore"):  # what overflows is in the result for everyone to see
-        for start in range(0, n, size):
-            rows = slice(start, start + size)
-            result[rows] = function(
-                np.ascontiguousarray(x[rows]), None if mask is None else mask[rows], causal
-            )
+        if len(pieces) == 1:
+            return part(pieces[0]).reshape(result.shape)
+        with limited_blas(1):
+            for rows, found in zip(pieces, in_order(part, pieces)):
+                result[rows] = found
     return result

@@ -1,6 +1,10 @@
 """`recover`: a layer from random examples, by the spectral route, by sculpting, or from a given start.
 
 The assembly is the same for all: split, the phases of the route, the shared refine, one look at the certify side.
+
+BLAS is confined to one thread for all of it. Products are many and small, and run in whole chunks on as many threads as there
+are cores; threads of BLAS beside those wait for each other more than they work (measured with two busy cores: 69 s instead of
+4.8), and one that has nothing to do spins for another 25 ms.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
 from attnlearn.data import Examples, as_examples
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
+from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._conclude import Conclusion, conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._plan import Plan, make_plan
@@ -91,11 +96,11 @@ def recover(
     identity = _identity(examples, route, num_heads, causal, target, seed, members)
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity(), resume=resume)
     try:
-        run = run_phases(route.phases, problem, route.state, tools, saved)
+        with limited_blas(1):
+            run = run_phases(route.phases, problem, route.state, tools, saved)
+            solution = _solution(run, examples, split, route, members, target, scale, plan, tools)
     except PhaseFailed as failure:
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
-    else:
-        solution = _solution(run, examples, split, route, members, target, scale, plan, tools)
     finally:
         if saved is not None:
             saved.close()

@@ -19,7 +19,6 @@ from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._state import Problem, State
-from attnlearn.recovery.spectral._threads import one_blas_thread
 from attnlearn.recovery.spectral._unmix import unmix
 
 
@@ -48,7 +47,6 @@ def _some_unseen(problem: Problem, state: State) -> bool:
     return state.moment_examples is not None and state.moment_examples < len(problem.split.fit)
 
 
-@one_blas_thread
 def _start_from_all(
     problem: Problem, state: State, first: tuple[State, dict[str, Any]], tools: Tools
 ) -> State | None:

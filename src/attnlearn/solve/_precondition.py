@@ -70,9 +70,14 @@ def _coupling(at: Local) -> np.ndarray:
     half = (0.5 * sums * at.alpha[:, None]).reshape(seen.shape) - seen
     z = (at.alpha.transpose(0, 2, 3, 1) @ half).reshape(n, m * k, m * k)
     inner = (rows.transpose(0, 2, 1) @ rows) * kernel + z + z.transpose(0, 2, 1)
-    by_pair = inner.reshape(n, m, k, m, k).transpose(0, 2, 1, 3, 4).reshape(n, k * m * m, k)
-    right = (by_pair @ at.x).reshape(n * k, m * m * d)
-    return (at.x.reshape(n * k, d).T @ right).reshape(d, m, m, d).transpose(1, 0, 2, 3).reshape(m * d, m * d)
+    i, j = np.triu_indices(m)  # G is symmetric
+    by_pair = inner.reshape(n, m, k, m, k)[:, i, :, j].transpose(1, 2, 0, 3).reshape(n, k * len(i), k)
+    right = (by_pair @ at.x).reshape(n * k, len(i) * d)
+    found = (at.x.reshape(n * k, d).T @ right).reshape(d, len(i), d)
+    whole = np.empty((m, d, m, d), found.dtype)
+    whole[j, :, i] = found.transpose(1, 2, 0)
+    whole[i, :, j] = found.transpose(1, 0, 2)
+    return whole.reshape(m * d, m * d)
 
 
 def curvature(at: Linearization) -> tuple[np.ndarray, np.ndarray]:

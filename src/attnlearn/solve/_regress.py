@@ -106,18 +106,24 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
     # Of a positive matrix the largest entry is on the diagonal.
     scale = 1 / np.sqrt(np.maximum(diagonal, max(np.abs(matrix).max(), np.finfo(float).tiny) * ridge**2))
     scaled = matrix * scale * scale[:, None]
-    scaled = (scaled + scaled.T) / 2
+    unit, ridge = np.diag(scaled).copy(), float(ridge)
     while True:
+        np.fill_diagonal(scaled, unit + ridge)
         try:
-            factor = scipy.linalg.cholesky(scaled + ridge * np.eye(len(scaled)), lower=True)
+            factor = scipy.linalg.cholesky(
+                scaled, lower=True, check_finite=False
+            )  # reads the lower half only
             break
         except np.linalg.LinAlgError:
             ridge *= 100
             if ridge > 1:
+                np.fill_diagonal(scaled, unit)
                 values, vectors = np.linalg.eigh(scaled)
                 scaled, ridge = (vectors * np.maximum(values, 0.0)) @ vectors.T, 1.0
+                unit = np.diag(scaled).copy()
     inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1)
-    return np.tril(inverse) * scale
+    inverse *= scale
+    return inverse
 
 
 class Fit(NamedTuple):

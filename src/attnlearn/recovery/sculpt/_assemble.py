@@ -18,7 +18,6 @@ from typing import Any
 
 from attnlearn._errors import AttnlearnError
 from attnlearn.engine import Stop, Tools
-from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._calibration import TARGET_MARGIN
 from attnlearn.recovery._refining import FITTED, refine_phase
 from attnlearn.recovery.sculpt import _calibration as calibration
@@ -49,17 +48,7 @@ def sculpt_phases(config: SculptConfig) -> list[tuple[str, PhaseFunction]]:
     if config.refine:
         phases.append(("refine", unless_reached(explained_refine)))
     phases.append(("recheck", recheck))
-    return [(name, on_one_thread(phase)) for name, phase in phases]
-
-
-def on_one_thread(phase: PhaseFunction) -> PhaseFunction:
-    """One BLAS thread: the matrices are small, and threads only wait for each other."""
-
-    def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-        with limited_blas(1):
-            return phase(problem, state, tools)
-
-    return run
+    return phases
 
 
 def unless_reached(phase: PhaseFunction) -> PhaseFunction:

@@ -18,7 +18,6 @@ from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._fallback import or_fallback
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
-from attnlearn.recovery.spectral._threads import one_blas_thread
 from attnlearn.recovery.spectral._unmix import unmix
 
 
@@ -43,4 +42,4 @@ def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any
     ['prepare', 'moment', 'count', 'unmix']
     """
     phases = [prepare, or_fallback(moment), or_fallback(count), or_fallback(unmix, last=True)]
-    return [(phase.__name__, one_blas_thread(phase)) for phase in phases]
+    return [(phase.__name__, phase) for phase in phases]
