@@ -41,11 +41,31 @@ def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
     """See `AttentionLayer.canonical`."""
     tolerance = 100 * float(np.finfo(layer.dtype).eps) if tolerance is None else tolerance
     require(tolerance >= 0, "tolerance", "must be >= 0", tolerance)
-    stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
+    largest = max(np.linalg.norm(layer.w, axis=(1, 2)).max(), np.finfo(layer.dtype).tiny)
+    layer = merged(layer, tolerance)
+    projections, size = layer.w.copy(), np.linalg.norm(_stacked(layer), axis=(1, 2))
+    norms = np.linalg.norm(projections, axis=(1, 2))
+    visible = [head for head in range(layer.num_heads) if norms[head] > tolerance * largest]
+    if not visible:  # a layer that is constant: one head that does nothing
+        visible = [0]
+        projections[0] = 0
+    # Six digits of the size, then the entries themselves: heads of equal size keep one order, whatever their own.
+    order = sorted(
+        visible, key=lambda h: (-float(f"{size[h] * norms[h]:.6g}"), layer.theta[h].ravel().tolist())
+    )
+    return layer.replace(theta=layer.theta[order], w=projections[order], query_bias=layer.query_bias[order])
+
+
+def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
+    """The layer with heads whose (Theta, c) agree to `tolerance` (relative) as one: the scores of the first, the sum of their W.
+
+    >>> merged(AttentionLayer(np.ones((2, 3, 3)), np.ones((2, 3, 3))), 0.1).w[0, 0, 0].item()
+    2.0
+    """
+    stacked = _stacked(layer)
     size = np.linalg.norm(stacked, axis=(1, 2))
-    projections, members = layer.w.copy(), list(range(layer.num_heads))
-    kept: list[int] = []
-    for head in members:
+    projections, kept = layer.w.copy(), []
+    for head in range(layer.num_heads):
         twin = next(
             (
                 other
@@ -58,17 +78,12 @@ def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
             kept.append(head)
         else:
             projections[twin] += projections[head]
-    norms = np.linalg.norm(projections, axis=(1, 2))
-    largest = max(np.linalg.norm(layer.w, axis=(1, 2)).max(), np.finfo(layer.dtype).tiny)
-    visible = [head for head in kept if norms[head] > tolerance * largest]
-    if not visible:  # a layer that is constant: one head that does nothing
-        visible = kept[:1]
-        projections[visible[0]] = 0
-    # Six digits of the size, then the entries themselves: heads of equal size keep one order, whatever their own.
-    order = sorted(
-        visible, key=lambda h: (-float(f"{size[h] * norms[h]:.6g}"), layer.theta[h].ravel().tolist())
-    )
-    return layer.replace(theta=layer.theta[order], w=projections[order], query_bias=layer.query_bias[order])
+    return layer.replace(theta=layer.theta[kept], w=projections[kept], query_bias=layer.query_bias[kept])
+
+
+def _stacked(layer: AttentionLayer) -> np.ndarray:
+    """[Theta; c^T] of every head (m, d + 1, d)."""
+    return np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
 
 
 def on_support(layer: AttentionLayer, support: Support) -> AttentionLayer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, distance
+from attnlearn import AttentionLayer, distance, recover
 from attnlearn.data import as_examples
 from attnlearn.engine import Engine, Progress, Tools
 from attnlearn.recovery._refining import answer, refine_phase
@@ -60,3 +60,24 @@ def test_a_rank_that_was_too_large_is_lowered_for_the_certificate_too(seed) -> N
     state = refined(low, low.replace(theta=low.theta + 1e-2 * noise), seed, rank=4)
     assert state.rank == 2
     assert distance(answer(state), low).max < 1e-9
+
+
+def test_heads_that_the_moment_shows_twice_are_taken_for_one(seed: int, rng) -> None:
+    """Heads of rank one and their swaps look alike: a start with copies of them is refined without the copies."""
+    truth, x = AttentionLayer.random(2, 16, rank=1, seed=seed), rng.uniform(-1.7, 1.7, (8_000, 6, 16))
+    found = recover(x, truth(x))
+    phases = {phase.name: phase.evidence for phase in found.phases}
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-9
+    assert phases["count"]["heads"] > 2
+    assert len(phases["refine"]["tried"]) == 1
+
+
+def test_true_heads_that_are_close_are_told_apart_all_the_same(seed: int, rng) -> None:
+    layer = AttentionLayer.random(2, 8, seed=seed)
+    theta = np.stack([layer.theta[0], layer.theta[0] + 0.2 * layer.theta[1]])
+    truth, x = layer.replace(theta=theta), rng.standard_normal((8_000, 5, 8))
+    found = recover(x, truth(x))
+    assert found.certified
+    assert found.layer.num_heads == 2
+    assert distance(found.layer, truth).max < 1e-8

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from attnlearn._canonical import merged
 from attnlearn._layer import AttentionLayer
 from attnlearn.data import Examples
 from attnlearn.engine import Tools
@@ -45,7 +46,7 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     """Refine the answer in `state` on the fit side; evidence: residual by step, error on select, why it stopped."""
     start, guess = answer(state), getattr(state, "rank", None)
     runs = _Attempts(problem, start, guess, tools)
-    best = runs.attempt(start, runs.fit, guess)
+    best = runs.with_twins_as_one(start, guess) or runs.attempt(start, runs.fit, guess)
     for improve in (
         runs.beyond_the_target,
         runs.with_free_rank,
@@ -114,6 +115,14 @@ class _Attempts:
             }
         )
         return found
+
+    def with_twins_as_one(self, start: AttentionLayer, rank: int | None) -> _Attempt | None:
+        """Two heads of a start that nearly coincide are likely one that was seen twice; the fit, if there is one."""
+        fewer = merged(start, calibration.TWINS)
+        if fewer.num_heads == start.num_heads:
+            return None
+        found = self.attempt(fewer, self.fit, rank, max_steps=calibration.TWIN_STEPS)
+        return found if found.enough else None
 
     def judged(self, refined: Refined) -> _Attempt:
         """The answer with its error on the select side."""
