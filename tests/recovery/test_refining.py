@@ -70,7 +70,8 @@ def test_heads_that_the_moment_shows_twice_are_taken_for_one(seed: int, rng) -> 
     assert found.certified
     assert distance(found.layer, truth).max < 1e-9
     assert phases["count"]["heads"] > 2
-    assert len(phases["refine"]["tried"]) == 1
+    assert len(phases["refine"]["tried"]) <= 3  # not those of a fit that creeps: a larger rank, every example
+    assert len(phases["refine"]["steps"]) < 20
 
 
 def test_true_heads_that_are_close_are_told_apart_all_the_same(seed: int, rng) -> None:

@@ -20,11 +20,12 @@ WHOLE_STEPS = 8
 START_RANK = 1e-4
 """Singular values of a given start below this share of the head's largest are not counted towards its rank: products
 of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
+FIRST_STEPS = 8
 TWINS = 0.35
-TWIN_STEPS = 12
-"""Heads of a start so close to each other are first taken for one, for so many steps. Heads of rank one show twice in the moment,
-and their copies came out 0.08 to 0.21 apart (d = 23, m = 2): refined as they were they took 100 s and more to become one, and
-as one a tenth of a second. True heads so close leave a misfit, and are then refined as two."""
+"""Heads so close to each other, at the start or after so many steps, are taken for one that was seen twice, and refined as two
+only if that leaves an error and lowers it. Heads of rank one show twice in the moment; most copies came out 0.08 to 0.37 apart and others 0.7,
+which come close on the way. Refined as they were they took 50 to 100 s to become one (d = 16 and 23, m = 2), and as one a tenth
+of a second. Exact fits take 4 to 8 steps; those that take more begin again with a preconditioner of their own."""
 TARGET_MARGIN = 0.7
 """The worst select error must be below this share of the target before the certify side is asked: with 2,000
 select and 2,000 certify examples the two maxima differ by less."""

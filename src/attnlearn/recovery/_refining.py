@@ -29,6 +29,7 @@ from attnlearn.solve._certify import (
     unit_errors,
 )
 from attnlearn.solve._refine import RefineConfig, Refined, refine
+from attnlearn.solve._scores import Scores
 
 State = TypeVar("State")
 FITTED = ("floor", "target")
@@ -46,7 +47,7 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
     """Refine the answer in `state` on the fit side; evidence: residual by step, error on select, why it stopped."""
     start, guess = answer(state), getattr(state, "rank", None)
     runs = _Attempts(problem, start, guess, tools)
-    best = runs.with_twins_as_one(start, guess) or runs.attempt(start, runs.fit, guess)
+    best = runs.begin(start, guess)
     for improve in (
         runs.beyond_the_target,
         runs.with_free_rank,
@@ -116,13 +117,37 @@ class _Attempts:
         )
         return found
 
-    def with_twins_as_one(self, start: AttentionLayer, rank: int | None) -> _Attempt | None:
-        """Two heads of a start that nearly coincide are likely one that was seen twice; the fit, if there is one."""
-        fewer = merged(start, calibration.TWINS)
-        if fewer.num_heads == start.num_heads:
-            return None
-        found = self.attempt(fewer, self.fit, rank, max_steps=calibration.TWIN_STEPS)
-        return found if found.enough else None
+    def begin(self, start: AttentionLayer, rank: int | None) -> _Attempt:
+        """A first attempt, with heads that nearly coincide, at the start or after a few steps, taken for one seen twice."""
+        fewer = _without_twins(start, rank)
+        found = self.without_twins(self.attempt(fewer, self.fit, rank, max_steps=calibration.FIRST_STEPS))
+        if found.enough or fewer.num_heads == start.num_heads:
+            return found
+        apart = self.attempt(start, self.fit, rank, max_steps=calibration.FIRST_STEPS)
+        if apart.error >= calibration.WHOLE_BETTER * found.error:
+            return found
+        return self.continued(apart)  # they are two
+
+    def without_twins(self, found: _Attempt) -> _Attempt:
+        """The attempt, without heads that came so close to others that they are one, as far as that does no harm."""
+        while not found.enough:
+            layer, rank = found.refined.layer, found.refined.rank
+            fewer = _without_twins(layer, rank)
+            if fewer.num_heads == layer.num_heads:
+                return self.continued(found)
+            again = self.attempt(fewer, self.fit, rank, max_steps=calibration.FIRST_STEPS)
+            if again.error > found.error:
+                return self.continued(found)
+            found = again
+        return found
+
+    def continued(self, found: _Attempt) -> _Attempt:
+        """The attempt, and as many more steps as it takes, if it ran out of them; evidence of both."""
+        if found.enough or found.refined.stop != "max_steps":
+            return found
+        further = self.attempt(found.refined.layer, self.fit, found.refined.rank)
+        steps = [*found.refined.steps, *further.refined.steps]
+        return further._replace(refined=dataclasses.replace(further.refined, steps=steps))
 
     def judged(self, refined: Refined) -> _Attempt:
         """The answer with its error on the select side."""
@@ -176,6 +201,12 @@ class _Attempts:
         theta = np.where(tiny[:, None, None], 0, layer.theta)
         flat = self.judged(dataclasses.replace(best.refined, layer=layer.replace(theta=theta)))
         return flat if flat.exact else best
+
+
+def _without_twins(layer: AttentionLayer, rank: int | None) -> AttentionLayer:
+    """The layer at this rank, with heads that nearly coincide as one; noise beyond the rank would set them apart."""
+    kept = Scores.from_theta(layer.theta, layer.query_bias, rank).theta()
+    return merged(layer.replace(theta=kept), calibration.TWINS)
 
 
 def _needed(layer: AttentionLayer, idle: np.ndarray) -> AttentionLayer:

@@ -55,7 +55,7 @@ def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
     A guess that fits without proving itself gives way to what the search finds.
     """
     values = state.singular_values
-    suggested = None if values is None else last_step(values)
+    suggested = None if values is None else state.num_heads or last_step(values)
     guessed, evidence = guess(problem, state, tools, suggested or calibration.GUESSED_HEADS)
     assert state.stopped is not None
     if not evidence.get("guess_proved") and searchable(problem, state, state.stopped):

@@ -4,7 +4,8 @@ Where the weakest heads stand a tenth above the noise, the count cannot establis
 often tells: heads fall off in steps, and noise does not. The number at the last such step is worth a refine if the span
 explains something and there are equations enough: a fit that leaves nothing to explain proves it, one that leaves a little
 on both sides may be right beside noise, and no other is kept. Heads too many turn out idle, or come so close to each other
-that nothing is proved; so where there is no step a usual number may do.
+that nothing is proved; so where there is no step a usual number may do. Heads of rank one, which the moment shows twice, are
+refined in the same way.
 
 Cost: an unmixing and a refine, after a moment or a count that would end the run with TOO_FEW_EXAMPLES.
 What can fail: a head too few, which leaves a misfit.
@@ -27,6 +28,9 @@ from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import unmix
 from attnlearn.solve._certify import head_separation
 
+AMBIGUOUS = "LOW_EFFECTIVE_RANK"
+"""How `unmix` ends when heads and their swaps are alike. Its answer has some of them twice, which refine undoes."""
+
 
 def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[State | None, dict[str, Any]]:
     """The refined answer with so many heads; None if it does not fit, or if there is nothing to guess."""
@@ -37,7 +41,9 @@ def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[Sta
         found, _ = count(guessing, state, tools)
         found, info = unmix(guessing, found, tools)
     except Stop as stop:
-        return None, evidence | {"guess_stopped": stop.outcome_name}
+        if stop.outcome_name != AMBIGUOUS:
+            return None, evidence | {"guess_stopped": stop.outcome_name}
+        found, info = stop.state, stop.evidence
     equations = len(problem.split.fit) * problem.examples.tokens * problem.examples.out_dim
     if equations < EQUATIONS_NEEDED * unknowns(answer(found), found.rank):
         return None, evidence | {"guess_stopped": "too few equations"}
@@ -49,9 +55,10 @@ def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[Sta
 
 
 def guessable(problem: Problem, state: State) -> bool:
-    """Whether the examples did not suffice to establish a number of heads, and nobody gave one."""
-    too_few = state.stopped == "TOO_FEW_EXAMPLES" and state.singular_values is not None
-    return too_few and problem.num_heads is None
+    """Whether the examples did not suffice to establish a number of heads, and nobody gave one; or whether that number was
+    established and its unmixing was not."""
+    too_few = state.stopped == "TOO_FEW_EXAMPLES" and problem.num_heads is None
+    return state.singular_values is not None and (too_few or state.stopped == AMBIGUOUS)
 
 
 def last_step(values: np.ndarray) -> int | None:

@@ -1,8 +1,8 @@
 """Search: random starts and Gauss-Newton, where the moment can say nothing.
 
 The moment wants tokens that are independent across positions, or correlated in the separable way that `prepare`
-models. Recorded activations often are neither: positions have means and distributions of their own. And it wants so many
-examples that the heads stand above its noise. Regression minds neither: a few equations per unknown do. Heads start from
+models. Recorded activations often are neither: positions have means and distributions of their own. It wants so many
+examples that the heads stand above its noise, and heads that differ from their swaps, as those of rank one do not. Regression minds none of that: a few equations per unknown do. Heads start from
 small random scores; the count grows from one until a start explains the select side. Without that, the run ends as the
 moment ended it.
 
@@ -35,10 +35,13 @@ from attnlearn.solve._refine import RefineConfig, refine
 
 
 def searchable(problem: Problem, state: State, outcome: str) -> bool:
-    """Whether the moment failed for want of examples, or on tokens that it does not model, and the search is affordable."""
+    """Whether the moment failed for want of examples, on heads of rank one, or on tokens that it does not model, and the
+    search is affordable."""
     if state.inverse.shape[0] > calibration.SEARCH_DIRECTIONS:
         return False
-    return unmodelled(problem, state) or (outcome == "TOO_FEW_EXAMPLES" and _few(problem, state))
+    if outcome == "LOW_EFFECTIVE_RANK" or unmodelled(problem, state):
+        return True
+    return outcome == "TOO_FEW_EXAMPLES" and _few(problem, state)
 
 
 def _few(problem: Problem, state: State) -> bool:
