@@ -1,9 +1,10 @@
 """Attention on one chunk of examples, in NumPy, and the evaluation of a layer chunk by chunk.
 
-F(X) = sum_i softmax(X Theta_i X^T + 1 (X c_i)^T) X W_i + b. Per chunk of n sequences it costs
-O(n k m (d^2 + d d_out + k d)) operations and O(n m k (d + k)) memory, so the number of sequences in a chunk,
-not in the batch, sets the memory. NumPy rather than JAX: there is nothing to compile for every new shape, and BLAS is no
-slower than XLA on a CPU. Chunks run side by side on all cores, one BLAS thread each, so the bytes do not depend on their number. `_forward` has the same map for what differentiates it.
+F(X) = sum_i softmax(X Theta_i X^T + 1 (X c_i)^T) X W_i + b. Per chunk of n sequences it costs O(n k m (d^2 + d d_out + k
+d)) operations and O(n m k (d + k)) memory, so the number of sequences in a chunk, not in the batch, sets the memory. NumPy
+rather than JAX: there is nothing to compile for every new shape, and BLAS is no slower than XLA on a CPU. Chunks run side
+by side on all cores, one BLAS thread each, so the bytes do not depend on their number. `_forward` has the same map for what
+differentiates it.
 
 Arrays run (sequence, query, head, key): then every product is one over all rows or one per sequence.
 """

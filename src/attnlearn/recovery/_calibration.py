@@ -22,10 +22,11 @@ START_RANK = 1e-4
 of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
 FIRST_STEPS = 8
 TWINS = 0.35
-"""Heads so close to each other, at the start or after so many steps, are taken for one that was seen twice, and refined as two
-only if that leaves an error and lowers it. Heads of rank one show twice in the moment; most copies came out 0.08 to 0.37 apart and others 0.7,
-which come close on the way. Refined as they were they took 50 to 100 s to become one (d = 16 and 23, m = 2), and as one a tenth
-of a second. Exact fits take 4 to 8 steps; those that take more begin again with a preconditioner of their own."""
+"""Heads so close to each other, at the start or after so many steps, are taken for one that was seen twice, and refined as
+two only if that leaves an error and lowers it. Heads of rank one show twice in the moment; most copies came out 0.08 to
+0.37 apart and others 0.7, which come close on the way. Refined as they were they took 50 to 100 s to become one (d = 16 and
+23, m = 2), and as one a tenth of a second. Exact fits take 4 to 8 steps; those that take more begin again with a
+preconditioner of their own."""
 TARGET_MARGIN = 0.7
 """The worst select error must be below this share of the target before the certify side is asked: with 2,000
 select and 2,000 certify examples the two maxima differ by less."""

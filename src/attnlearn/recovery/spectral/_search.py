@@ -1,10 +1,10 @@
 """Search: random starts and Gauss-Newton, where the moment can say nothing.
 
-The moment wants tokens that are independent across positions, or correlated in the separable way that `prepare`
-models. Recorded activations often are neither: positions have means and distributions of their own. It wants so many
-examples that the heads stand above its noise, and heads that differ from their swaps, as those of rank one do not. Regression minds none of that: a few equations per unknown do. Heads start from
-small random scores; the count grows from one until a start explains the select side. Without that, the run ends as the
-moment ended it.
+The moment wants tokens that are independent across positions, or correlated in the separable way that `prepare` models.
+Recorded activations often are neither: positions have means and distributions of their own. It wants so many examples that
+the heads stand above its noise, and heads that differ from their swaps, as those of rank one do not. Regression minds none
+of that: a few equations per unknown do. Heads start from small random scores; the count grows from one until a start
+explains the select side. Without that, the run ends as the moment ended it.
 
 Cost: a call of refine per start, so only where it is affordable: few directions, several equations per unknown.
 On the two layers of a small transformer trained on digits (d = 32, 4 heads) one start took 6 s of one core; of four

@@ -35,9 +35,9 @@ class State:
     prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
     correlations of z, its excess kurtosis and skewness, the linear fit of the outputs, the output whitening.
     moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
-    count: num_heads, the heads' coordinates on the span, whether two starts agreed on them, and the share of the select side that
-    they leave unexplained. unmix: the layer in the caller's coordinates, and the inferred rank. stopped: the outcome with which a phase ended and left the problem to the
-    fallbacks, and the examples that it asked for.
+    count: num_heads, the heads' coordinates on the span, whether two starts agreed on them, and the share of the select side
+    that they leave unexplained. unmix: the layer in the caller's coordinates, and the inferred rank. stopped: the outcome
+    with which a phase ended and left the problem to the fallbacks, and the examples that it asked for.
 
     >>> State().num_heads is None
     True

@@ -1,8 +1,9 @@
 """Unmix: from the span to a layer that refine can start from.
 
-Theory, section 3 (Unmix, Whitening). The coordinates that the count found on the span give each head's Theta_i and c_i; if the
-count's starts ended in different optima, variable projection on fresh rows from these and from random ones. W_i and b then follow by least squares on the attention of the found heads, free of the span. Everything is carried
-back to the caller's coordinates:
+Theory, section 3 (Unmix, Whitening). The coordinates that the count found on the span give each head's Theta_i and c_i; if
+the count's starts ended in different optima, variable projection on fresh rows from these and from random ones. W_i and b
+then follow by least squares on the attention of the found heads, free of the span. Everything is carried back to the
+caller's coordinates:
 
     Theta = B^{+T} Theta' B^+,  c = B^{+T} c' - Theta^T mu,  W = B^{+T} W',  b = b' - mu^T S.
 
