@@ -49,7 +49,8 @@ def cases(tier: str) -> list[dict[str, Any]]:
     rows = easy + [D16 | {"scale": scale} for scale in (0.5, 2.0, 6.0)]
     rows += [D32 | {"bias": True, "causal": True}]
     inexact = [D32 | {"stored": stored} for stored in ("float32", "bfloat16")] + [D32 | {"noise": 1e-3}]
-    once = [D64, REAL | {"layer": "sapiens-vh-layer0"}, REAL | {"layer": "sapiens-vh-layer3"}]
+    antibody = [REAL | {"layer": f"sapiens-vh-layer{number}"} for number in (0, 3)]
+    once = [D64, *antibody]
     if tier == "bench":
         return seeded(rows + inexact, 3) + seeded([D32 | {"rival": True}, *once], 1)
     halved = [D32 | {"num": num, "rival": True} for num in (2_500, 1_250, 625, 312, 156)]
@@ -63,7 +64,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
         *(WEAK | {"scale": scale} for scale in (0.3, 0.5, 0.8)),
     ]
     against = [row | {"rival": True} for row in (*easy, D64)]
-    once += [row | {"rival": True} for row in once if row["layer"].startswith("sapiens") and row["k"] == 8][:2]
+    once += [row | {"rival": True} for row in antibody]
     return (
         seeded(rows, 20)
         + seeded([D64], 10)
