@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer
+from attnlearn import AttentionLayer, Outcome, recover
 from attnlearn.data import as_examples
 from attnlearn.engine import Stop
 from attnlearn.recovery.spectral import Problem
 from attnlearn.recovery.spectral._count import span_models
 from attnlearn.recovery.spectral._varpro import random_start
 from attnlearn.solve._split import Split
+from tests.problems import HOSTILE
 
 from ._problems import problem, run, score_error, tokens
 
@@ -127,3 +128,11 @@ def count_or_needed(whole, seed):
         return "heads", run(whole, "count", seed)[0].num_heads
     except Stop as stop:
         return stop.outcome_name, stop.evidence["examples_needed"]
+
+
+@pytest.mark.parametrize("number", [109, 154])
+def test_rows_that_nuisance_explains_altogether_are_too_few(number: int) -> None:
+    """What is left of the columns is rounding of either sign, which must not end in a singular matrix."""
+    few = HOSTILE["too few"](np.random.default_rng([number, 77]))
+    solution = recover(few.x, few.y, raise_on_failure=False, **few.options)
+    assert solution.outcome is Outcome.TOO_FEW_EXAMPLES

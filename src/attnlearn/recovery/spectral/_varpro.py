@@ -33,6 +33,13 @@ class Columns(NamedTuple):
         """Inner products of the columns without what the nuisance features explain; sooner had than such columns."""
         return self.rows.T @ other.rows - self.nuisance.T @ other.nuisance
 
+    def square(self) -> np.ndarray:
+        """Their own inner products, in float64, and on the diagonal a ridge relative to the columns as they are: where nuisance
+        explains everything, as it does when rows are few, the difference is rounding of either sign.
+        """
+        ridge = calibration.SOLVE_RIDGE * float(np.vdot(self.rows, self.rows)) / self.rows.shape[1]
+        return self.inner(self).astype(np.float64) + ridge * np.eye(self.rows.shape[1])
+
 
 class Fit(NamedTuple):
     """Attention on the basis, features by slice and their normal matrix, C, residuals by slice, their share of the target."""
@@ -140,11 +147,10 @@ class SpanModel:
         def part(directions: slice) -> tuple[Columns, np.ndarray, np.ndarray]:
             features = self.features(patterns, directions)
             right = features.rows.T @ self.target[:, directions].reshape(-1)  # the target is free of nuisance
-            return features, features.inner(features).astype(np.float64), right.astype(np.float64)
+            return features, features.square(), right.astype(np.float64)
 
         features, normals, rights = zip(*in_order(part, self.slices))
         normal = sum(normals)
-        normal += calibration.SOLVE_RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
         mixing = np.linalg.solve(normal, sum(rights))
         single = mixing.astype(np.float32)
         fitted = [(columns.rows @ single).reshape(self.n * self.a, -1) for columns in features]
@@ -186,8 +192,8 @@ class SpanModel:
                 columns.append(change)
             jacobian = self._columns(np.concatenate(columns, axis=2))
             slope = jacobian.rows.T @ fit.residual[place]
-            found = jacobian.inner(jacobian), fit.features[place].inner(jacobian), slope
-            return tuple(array.astype(np.float64) for array in found)
+            shared = fit.features[place].inner(jacobian)
+            return jacobian.square(), shared.astype(np.float64), slope.astype(np.float64)
 
         gauss, shared, slope = map(sum, zip(*in_order(part, range(len(self.slices)))))
         return gauss - shared.T @ np.linalg.solve(fit.normal, shared), slope
