@@ -54,9 +54,14 @@ def pair_tokens(queries: np.ndarray, turned: np.ndarray) -> np.ndarray:
 
 
 def row_sums(weights: np.ndarray) -> np.ndarray:
-    """Sums over the keys, kept as an axis of one; as a product, because NumPy's own sum is slow on short rows."""
+    """Sums over the keys, kept as an axis of one; as a product, because NumPy's own sum is slow on short rows.
+
+    Of such narrow products OpenBLAS now and then says "invalid value" where all values are finite, so it is not listened to.
+    """
     keys = weights.shape[-1]
-    return (weights.reshape(-1, keys) @ np.ones(keys, weights.dtype)).reshape(*weights.shape[:-1], 1)
+    with np.errstate(invalid="ignore"):
+        sums = weights.reshape(-1, keys) @ np.ones(keys, weights.dtype)
+    return sums.reshape(*weights.shape[:-1], 1)
 
 
 def bounded(logits: np.ndarray) -> bool:

@@ -13,7 +13,7 @@ from attnlearn.extraction._joint import solve_joint
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
 from attnlearn.extraction._match import Displaced, Swept, logit_scale, match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import Fitted, _fit, _merged, candidate_ranks, likely_first
+from attnlearn.extraction._polish import Fitted, _merged, candidate_ranks, likely_first
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
 from attnlearn.extraction._settle import forward, settle
@@ -213,16 +213,6 @@ def test_heads_that_a_search_split_are_fitted_as_one(seed, rng):
     found = _merged(Fitted(split, None, 0.0, {}), state, Tools(seed=seed)).layer
     assert found.num_heads == 2
     assert distance(found, truth).max < 1e-12
-
-
-def test_scores_are_fitted_on_a_few_outputs_and_values_on_all(seed, rng):
-    truth = AttentionLayer.random(1, 32, rank=3, bias=True, seed=seed)
-    xs = [rng.standard_normal((40, 1, 32)), np.zeros((0, 2, 32)), rng.standard_normal((800, 3, 32))]
-    state = State(asked_x=xs, asked_y=[truth(x) for x in xs], noise=1e-15, w=truth.w)
-    near = truth.replace(theta=1.02 * truth.theta, w=truth.w + 1e-3)
-    fitted = _fit(near, state, [3], Tools(seed=seed))
-    assert fitted.how["outputs"] == 8
-    assert distance(fitted.layer, truth).max < 1e-12
 
 
 def test_what_the_fit_asked_already_counts_for_the_certificate():

@@ -36,6 +36,16 @@ def test_a_head_that_the_moment_does_not_show_is_found(kind: str, seed: int, rng
     assert evidence["refine"]["grown"][-1]["heads"] == 3
 
 
+def test_three_faint_heads_of_which_one_alone_would_hardly_pay(seed: int, rng) -> None:
+    """Each of the three explains a third of what the others leave: the first lowers the error by a fifth."""
+    layer = AttentionLayer.random(5, 10, seed=seed)
+    truth = AttentionLayer(layer.theta, layer.w * np.array([1, 1, 0.02, 0.02, 0.02])[:, None, None])
+    x = rng.standard_normal((5_000, 4, 10))
+    found = recover(x, truth(x))
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-8
+
+
 def test_heads_that_attend_by_their_query_bias_alone(seed: int, rng) -> None:
     """No Theta stands out of the noise, so no rank can be read off: the whole of it is refined, to zero."""
     layer = AttentionLayer.random(2, 8, seed=seed)

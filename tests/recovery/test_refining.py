@@ -82,3 +82,12 @@ def test_true_heads_that_are_close_are_told_apart_all_the_same(seed: int, rng) -
     assert found.certified
     assert found.layer.num_heads == 2
     assert distance(found.layer, truth).max < 1e-8
+
+
+def test_a_rank_that_is_low_up_to_rounding_is_no_noise(seed: int, rng) -> None:
+    """Weights that were once multiplied in float32: the fit of low rank stalls at 1e-8, and the whole Theta is exact."""
+    truth = AttentionLayer.random(2, 12, rank=2, seed=seed).astype(np.float32).astype(np.float64)
+    x = rng.standard_normal((2_000, 5, 12))
+    found = recover(x, truth(x))
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-10

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, distance
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve import _refine as solver
+from attnlearn.solve._linearize import linearize
 from attnlearn.solve._refine import RefineConfig, refine
 
 
@@ -193,3 +196,50 @@ def test_a_rank_too_large_is_lowered_beside_noise(rng, seed):
     assert refined.stop == "noise"
     assert refined.rank == 3
     assert len(refined.steps) < 20
+
+
+def test_a_rehearsal_on_few_outputs_ends_on_all_of_them(rng, seed, monkeypatch):
+    layer = AttentionLayer.random(2, 8, rank=2, bias=True, seed=seed)
+    wide = AttentionLayer(layer.theta, rng.standard_normal((2, 8, 40)), layer.query_bias, np.ones(40))
+    monkeypatch.setattr(calibration, "REHEARSED_OUTPUTS", 6)
+    seen = []
+    monkeypatch.setattr(
+        solver, "linearize", lambda *given: seen.append(given[1].shape[1]) or linearize(*given)
+    )
+    x = gaussian(rng, wide, 300, 4)
+    found = refine(perturbed(wide, 0.2, rng), x, wide(x), rank=2, config=RefineConfig(rehearse=True))
+    assert found.stop == "floor"
+    assert distance(found.layer, wide).max < 1e-9
+    assert set(seen) <= {6, 40}
+    assert seen[0] == 6
+
+
+def test_a_rehearsal_does_not_cost_precision_beside_noise(rng, seed, monkeypatch):
+    layer = AttentionLayer.random(2, 6, seed=seed)
+    wide = AttentionLayer(layer.theta, rng.standard_normal((2, 6, 40)), layer.query_bias, np.ones(40))
+    monkeypatch.setattr(calibration, "REHEARSED_OUTPUTS", 6)
+    x = gaussian(rng, wide, 400, 4)
+    y = wide(x)
+    y += 1e-3 * y.std() * rng.standard_normal(y.shape)
+    fits = [refine(wide, x, y, config=RefineConfig(rehearse=rehearse)) for rehearse in (False, True)]
+    assert [fit.stop for fit in fits] == ["noise", "noise"]
+    assert distance(*(fit.layer for fit in fits)).max < 0.1 * distance(fits[0].layer, wide).max
+
+
+def test_noise_asks_for_more_examples_only_where_it_is_averaged(rng, seed):
+    layer = AttentionLayer.random(2, 6, seed=seed)
+    x = gaussian(rng, layer, 4_000, 6)
+    y = layer(x)
+    y += 1e-2 * y.std() * rng.standard_normal(y.shape)
+    few, every = (refine(layer, x, y, config=RefineConfig(average=average)) for average in (False, True))
+    assert (few.stop, every.stop) == ("noise", "noise")
+    assert few.examples < every.examples == 4_000
+
+
+def test_a_rank_that_may_not_be_lowered_is_kept(rng, seed):
+    layer = AttentionLayer.random(2, 8, rank=2, seed=seed)
+    x = gaussian(rng, layer, 600, 5)
+    ranks = [
+        refine(layer, x, layer(x), rank=4, config=RefineConfig(lower=lower)).rank for lower in (False, True)
+    ]
+    assert ranks[0] == 4

@@ -166,11 +166,6 @@ step of refine took 23 to 100 inner iterations on a d = 128 layer (400 and more 
 falls with the root of their number, so coarse answers are asked more often. Scores move only 2 m numbers of a row of
 three tokens, whatever d_out is, and are counted apart: with 1.7, 2.25, 3 and 4.5 such equations for each of them the inner
 iterations at d = 96, m = 6, rank 12 were 841, 475, 322 and 245, and refine took 19, 14, 13 and 14 s."""
-MIXED_OUTPUTS = 4.0
-"""Random combinations of the outputs on which scores are fitted, for each number of a row that scores can move. What they
-leave out costs a factor 2 of the precision of the scores, and the products of refine, most of which eliminate W, cost a
-fourth: at d = 256, m = 8, rank 32 (two steps, 153 inner iterations, from 1 % unexplained to an error of 6e-5) they took
-0.8 s each on 6,269 sequences, where all 256 outputs had taken 2.7 s, both on a busy core."""
 DESIGNED_UNKNOWNS = 100_000
 """Unknowns of the scores above which the designed queries are left out of the fit. A token that was no reference was shown
 with hardly more of them than its row has unknowns. In the experiment above 4,095 designed and 2,000 random sequences took

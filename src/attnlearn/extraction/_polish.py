@@ -4,7 +4,7 @@ The closed form carries the noise of a long chain of solves; the shared `refine`
 at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added until there are
 a few equations per unknown: designed ones do not look everywhere and condition the fit badly. If one low rank does
 not explain the answers the next is tried, and whole Theta_i at last. Where there are many more outputs than numbers
-that scores can move, the scores are fitted on a few random combinations of the outputs, and W and b on all of them.
+that scores can move, refine rehearses on a few random combinations of the outputs.
 Very large layers are fitted on random sequences alone, which costs more of them and far fewer inner iterations.
 
 Cost: that of refine. What can fail: a start outside its basin, which the residual shows.
@@ -25,7 +25,6 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._settle import forward, settle, unknowns
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 from attnlearn.solve._refine import RefineConfig, refine
-from attnlearn.solve._regress import regress
 
 
 @dataclass(frozen=True)
@@ -193,49 +192,25 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
         found, steps = settle(start, state.asked_x, state.asked_y)
         return Fitted(found, None, rms(found, state), {"method": "whole Jacobian", "steps": steps})
     x, y, mask = padded(state.asked_x, state.asked_y)
-    seen = output_mix(start, tools.rng("outputs"))
     with tools.progress.phase("refine"):
         refined = refine(
-            mixed_outputs(trimmed(start, ranks), seen),
+            trimmed(start, ranks),
             x,
-            y @ seen,
+            y,
             mask=mask,
             rank=None if ranks is None else max(1, *ranks),
             config=RefineConfig(
                 equations_per_unknown=calibration.EVERY_EQUATION,
                 damping=calibration.FIT_DAMPING,
+                rehearse=True,
                 seed=tools.seed,
             ),
             on_step=lambda step: tools.progress.update(residual=step["residual"]),
         )
-    how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps), "outputs": seen.shape[1]}
+    how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
     if refined.rank is not None:  # refine may have found less than it was given
         ranks = [min(rank, refined.rank) for rank in ranks or [refined.rank] * start.num_heads]
-    found = refined.layer
-    if seen.shape[1] < start.out_dim:
-        w, bias, _ = regress(found.theta, found.query_bias, x, y, mask=mask, causal=found.causal)
-        found = AttentionLayer(found.theta, w, found.query_bias, bias, causal=found.causal)
-    return Fitted(found, ranks, rms(found, state), how)
-
-
-def output_mix(layer: AttentionLayer, rng: np.random.Generator) -> Float[np.ndarray, "o s"]:
-    """Orthonormal combinations of the outputs that show the scores: all, or a few random ones where that is cheaper.
-
-    >>> [output_mix(AttentionLayer.random(2, d), np.random.default_rng(0)).shape for d in (16, 64)]
-    [(16, 16), (64, 16)]
-    """
-    out = layer.out_dim
-    wanted = int(calibration.MIXED_OUTPUTS * telling(layer.num_heads, out, causal=False))
-    if wanted > out / 2:
-        return np.eye(out)
-    return np.linalg.qr(rng.standard_normal((out, wanted)))[0]
-
-
-def mixed_outputs(layer: AttentionLayer, mix: Float[np.ndarray, "o s"]) -> AttentionLayer:
-    """The layer whose outputs are these combinations of the given one's."""
-    return AttentionLayer(
-        layer.theta, layer.w @ mix, layer.query_bias, layer.output_bias @ mix, causal=layer.causal
-    )
+    return Fitted(refined.layer, ranks, rms(refined.layer, state), how)
 
 
 def _merged(fitted: Fitted, state: State, tools: Tools) -> Fitted:

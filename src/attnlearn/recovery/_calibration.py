@@ -56,8 +56,10 @@ GROW_STARTS = 2
 GROW_SCORES = 2.0
 """Starts for every further head, and the standard deviation of their scores."""
 GROW_BETTER = 0.7
-"""Share of the error that must remain at most for a further head to count. A missing head that was found left 1e-14;
-where the outputs were no attention a further head left 0.9 and more, with a residual connection 0.3."""
+GROW_WORTH = 0.85
+"""Share of the error that must remain at most for further heads to count, and for another to be added to them. A missing head
+that was found left 1e-14, one of three equal ones sqrt(2/3) = 0.82; where the outputs were no attention a further head left
+0.9 and more, with a residual connection 0.3."""
 
 # --- plan: choices, not fits; how far they were off is said in `_plan` -----------------------------------
 PROCESS_BYTES = 450_000_000

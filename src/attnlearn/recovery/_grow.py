@@ -4,8 +4,9 @@ The moment sees sum_i vec(Theta_i) vec(W_i)^T: heads whose W are parallel or opp
 whose scores are nearly flat lies below the noise floor, and more heads than outputs overlap; a head a hundred times
 smaller than the others is lost beside them. The fit of the others then leaves a misfit. Above some per cent it is no
 noise: none of the known causes must explain it. Below, it is noise unless its own moment shows a head. A further head
-with random scores, refined together with the others, finds what is missing; if it does not bring the error down by
-much, the answer stays as it was. Where the tokens are such as the moment does not model, the heads that it showed may be
+with random scores, refined together with the others, finds what is missing. Of several that are missing one alone lowers the
+error by little, so others are added to it as long as each lowers it at all; what they have not brought down by much in the
+end, stays as it was. Where the tokens are such as the moment does not model, the heads that it showed may be
 none: then random starts are searched first (`spectral/_search`).
 
 Cost: a refine of full rank for every head tried, only after such a misfit; with noisy outputs one moment. With three heads in twelve
@@ -25,7 +26,7 @@ from attnlearn.data import as_examples
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
-from attnlearn.recovery._refining import FITTED, answer
+from attnlearn.recovery._refining import answer, fitted
 from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
@@ -46,12 +47,15 @@ def growing(refine: PhaseFunction, first: PhaseFunction) -> PhaseFunction:
         tried: list[dict[str, Any]] = []
         if _misfit(found) and _misled(problem, found[0]):
             seen = found = _searched(problem, found, refine, tools)
+        kept = found
         while _affordable(problem, found[0]) and _missing(problem, found, tools, again=bool(tried)):
             further = _one_more(problem, found, refine, tools, tried)
             if further is None:
                 break
             found = further
-        state, info = seen if _misfit(found) else found
+            if _error(found) < calibration.GROW_BETTER * _error(kept):
+                kept = found
+        state, info = seen if _misfit(kept) else kept
         return state, info | ({"grown": tried} if tried else {})
 
     return run
@@ -75,13 +79,17 @@ def _searched(
     return state, info | evidence
 
 
+def _error(found: tuple[State, dict[str, Any]]) -> float:
+    return found[1]["select_error"]
+
+
 def _misfit(found: tuple[State, dict[str, Any]]) -> bool:
-    return found[1]["select_error"] > calibration.MISFIT
+    return _error(found) > calibration.MISFIT
 
 
 def _missing(problem: Problem, found: tuple[State, dict[str, Any]], tools: Tools, *, again: bool) -> bool:
     """Whether what the answer leaves of the outputs speaks for a head that is not there."""
-    if problem.num_heads is not None or found[1]["stop"] in FITTED:
+    if problem.num_heads is not None or fitted(found[1]):
         return False
     state = found[0]
     if again and head_separation(answer(state)) < calibration.NEAR_HEADS:  # another would come as close
@@ -116,18 +124,18 @@ def _one_more(
     tools: Tools,
     tried: list[dict[str, Any]],
 ) -> tuple[State, dict[str, Any]] | None:
-    """The answer with another head, from the first start that brings the error down by much."""
-    state, info = found
+    """The answer with another head, from the first start that brings the error down by much, or the best that does at all."""
+    state, before = found[0], _error(found)
     heads = answer(state).num_heads + 1
-    rng = tools.rng(f"grow {heads}")
+    rng, best = tools.rng(f"grow {heads}"), None
     for _ in range(calibration.GROW_STARTS):
-        tools.progress.update(heads=heads, error=info["select_error"])
-        candidate, after = refine(problem, _with_head(state, rng), tools)
-        error = after["select_error"]
-        tried.append({"heads": heads, "select_error": error, "stop": after["stop"]})
-        if error < calibration.GROW_BETTER * info["select_error"]:
-            return candidate, after
-    return None
+        tools.progress.update(heads=heads, error=before)
+        candidate = refine(problem, _with_head(state, rng), tools)
+        tried.append({"heads": heads, "select_error": _error(candidate), "stop": candidate[1]["stop"]})
+        best = candidate if best is None or _error(candidate) < _error(best) else best
+        if _error(best) < calibration.GROW_BETTER * before:
+            break
+    return best if _error(best) < calibration.GROW_WORTH * before else None
 
 
 def _with_head(state: State, rng: np.random.Generator) -> State:

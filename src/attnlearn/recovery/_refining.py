@@ -32,8 +32,11 @@ from attnlearn.solve._refine import RefineConfig, Refined, refine
 from attnlearn.solve._scores import Scores
 
 State = TypeVar("State")
-FITTED = ("floor", "target")
-"""How `refine` stops when there is nothing left to explain."""
+
+
+def fitted(info: dict[str, Any]) -> bool:
+    """Whether the evidence of `refine_phase` says that nothing is left to explain."""
+    return info["enough"] or info["stop"] in ("floor", "target")
 
 
 def answer(state: Any) -> AttentionLayer:
@@ -62,6 +65,7 @@ def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[
         "residual": refined.residual,
         "select_error": best.error,
         "stop": refined.stop,
+        "enough": best.enough,
         "tried": runs.tried,
         "steps": refined.steps,
     }
@@ -102,7 +106,12 @@ class _Attempts:
             mask=fit.mask,
             rank=rank,
             config=RefineConfig(
-                seed=self.tools.seed, tolerance=tolerance, sparing=tolerance > rounding, **limits
+                seed=self.tools.seed,
+                tolerance=tolerance,
+                sparing=tolerance > rounding,
+                rehearse=True,
+                average=False,
+                **limits,
             ),
             on_step=lambda step: self.tools.progress.update(residual=step["residual"]),
         )
@@ -169,7 +178,9 @@ class _Attempts:
         """The rank may be what keeps the fit from being exact."""
         if best.enough or best.refined.rank is None:
             return best
-        whole = self.attempt(best.refined.layer, self.fit, None, max_steps=calibration.WHOLE_STEPS)
+        whole = self.attempt(
+            best.refined.layer, self.fit, None, max_steps=calibration.WHOLE_STEPS, lower=False
+        )
         if whole.error >= calibration.WHOLE_BETTER * best.error:
             return best
         return whole if whole.enough else self.attempt(whole.refined.layer, self.fit, None)

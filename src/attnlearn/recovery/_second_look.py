@@ -14,7 +14,7 @@ from typing import Any
 
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._refining import FITTED
+from attnlearn.recovery._refining import fitted
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
@@ -28,7 +28,7 @@ def with_second_look(refine: PhaseFunction) -> PhaseFunction:
     @wraps(refine)
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
         first = refine(problem, state, tools)
-        if first[1]["stop"] in FITTED or not _some_unseen(problem, state):
+        if fitted(first[1]) or not _some_unseen(problem, state):
             return first
         try:
             again = _start_from_all(problem, state, first, tools)

@@ -77,6 +77,11 @@ sapiens layers at d=128 have 9 and converge in 20 to 45 inner steps; rxnmapper a
 4.5 took over 400 to win one digit."""
 ROWS_PER_FEATURE = 2.0
 """Never fewer output rows than this many times the m d + 1 columns that are eliminated."""
+REHEARSED_OUTPUTS = 64
+REHEARSED_SHARE = 0.5
+"""Combinations of the outputs that a rehearsal looks at, at least, and the share of all that they may be. With 64 of 128, 256 and
+512 outputs a product takes 0.68, 0.46 and 0.26 of the time (8 heads of rank 16, 32 and 32, k = 8), in as many inner steps (at
+d = 128: 6, 12, 20, 36, 10 instead of 6, 12, 21, 37, 12); at d = 64 with 32 of 64 nothing is won."""
 LABOUR = 120
 """Inner steps from which on the examples are doubled: solves that take so many are badly conditioned, and more so by too few
 examples. The rxnmapper layer took 187, 211 and 323 with 2,231 sequences, 63 and 101 with 4,462."""
@@ -109,6 +114,9 @@ FORCING_MOST = 0.1
 FORCING_LEAST = 1e-4
 """Accuracy of the inner solves: the relative residual, kept between these. The lower end is what float32
 products deliver, so one outer step wins at most four digits and float64 is never needed inside."""
+FORCING_IDLE = 0.5
+"""... and no better than the upper end after a step that did not halve the residual: it is noise or a misfit, and what digits the
+next step has will not show."""
 FORCING_SPARE = 0.3
 """... and no more than a third of what the tolerance of a sparing run asks for. Not for float32 outputs, whose rounding the
 last step averages: with it the parameters of eight heads were right to 2.4e-6, without to 4.9e-6."""
@@ -155,8 +163,10 @@ CONTRACTION = 0.3
 RENEW_ABOVE = 0.1
 """Below this relative residual the layer moves so little that its preconditioner is kept: at d = 32, m = 8, a new one at a residual
 of 0.04 takes 12 ms and saves none of the 46 inner steps."""
+FRESH_NOISE = 3.0
 FRESH_FACTOR = 100.0
-"""Examples that were not used may be fitted this much worse than those that were before more are taken."""
+"""Examples that were not used may be fitted this much worse than those that were before more are taken: beside noise, of which the
+fit takes some away (1.3 at four equations per unknown), and where the fit is exact."""
 
 # --- jacobian --------------------------------------------------------------------------------------------
 LANCZOS_BLOCK = 32

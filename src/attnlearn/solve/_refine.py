@@ -6,6 +6,8 @@ preconditioner (`_precondition`), tokens are made white first (`_chunks`).
 
 Precision: inner solves always run in float32. Residuals are evaluated in float32 until they are below
 `DOUBLE_BELOW`, then in the precision of the data, so each outer step wins up to four digits.
+Outputs: where there are twice as many as the derivative of a row has directions, a run may `rehearse` on random combinations of
+them, which tell the scores as much for a fraction of the products, and end on all of them.
 Examples: about four equations per unknown first; more (up to all) when those are fitted and fresh ones are not,
 or when there is noise to average out; twice as many when they determine the scores so badly that inner solves labour.
 
@@ -48,7 +50,9 @@ class RefineConfig:
 
     `tolerance`: stop at this relative residual (0: go to the floor); the last step may go beyond it, unless `sparing`
     asks for no digit more. `equations_per_unknown` and `max_examples`
-    set how many examples are used at first and at most. `seed` draws them.
+    set how many examples are used at first and at most; with `average` false no more are taken only because of noise.
+    With `lower` false the rank stays as it was given. `rehearse` spares outputs, for fits that should become exact.
+    `seed` draws examples and combinations of outputs.
 
     >>> RefineConfig(max_steps=5).max_steps
     5
@@ -61,6 +65,9 @@ class RefineConfig:
     damping: float = calibration.INITIAL_DAMPING
     equations_per_unknown: float = calibration.EQUATIONS_PER_UNKNOWN
     max_examples: int | None = None
+    average: bool = True
+    lower: bool = True
+    rehearse: bool = False
     seed: int = 0
 
 
@@ -115,6 +122,8 @@ def refine(
     scores = Scores.from_theta(inside.theta, inside.query_bias, rank, float(np.finfo(dtype).eps))
     run = _Run(white, x, y, keep, start.causal, config, on_step)
     with on_threads():
+        if config.rehearse:
+            scores = run.rehearse(scores)
         scores, fit, residual, stop, used = run.descend(scores)
         w, b = split_linear(np.asarray(fit.linear, np.float64), start.num_heads)
         scores = scores.astype(np.float64)
@@ -130,13 +139,30 @@ class _Run:
         self.white, self.x, self.y, self.mask = white, x, y, mask
         self.causal, self.config, self.damping = causal, config, config.damping
         self.on_step, self.steps, self.used = on_step, [], 0
+        self.tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
         self.began = time.perf_counter()
         self.order = np.random.default_rng([config.seed, 0x5EF1]).permutation(len(x))
+
+    def rehearse(self, scores: Scores) -> Scores:
+        """The scores that fit random combinations of the outputs, if far fewer of them than there are tell as much.
+
+        The change of a row lies in the span of the differences between its values, m (k - 1) directions; combinations in that
+        number see all of it, and what is more costs products and tells nothing of the scores.
+        """
+        out = self.y.shape[2]
+        few = max(calibration.REHEARSED_OUTPUTS, int(np.ceil(scores.directions(self.tokens, self.causal))))
+        if calibration.REHEARSED_SHARE * out < few:
+            return scores
+        drawn = np.random.default_rng([self.config.seed, 0x0075]).standard_normal((out, few))
+        every, self.y = self.y, self.y @ np.linalg.qr(drawn)[0].astype(self.y.dtype)
+        scores, *_ = self.descend(scores)
+        self.y = every
+        return scores
 
     def descend(self, scores: Scores) -> tuple[Scores, Fit, float, str, int]:
         """Fit a few examples, then more, until fresh ones are fitted as well or none are left."""
         most = min(len(self.x), self.config.max_examples or len(self.x))
-        used = min(most, self.enough(scores))
+        used = min(most, max(self.used, self.enough(scores)))
         while True:
             self.used = used
             chunks, scale = self.examples(self.order[:used])
@@ -150,17 +176,22 @@ class _Run:
             fresh = self.fresh_residual(scores, fit, self.order[used : 2 * used])
             limit = max(calibration.FRESH_FACTOR * residual, self.config.tolerance)
             fitted = stop in ("floor", "target") and fresh <= limit
-            if fitted or used == most or len(self.steps) >= self.config.max_steps:
+            alike = stop == "noise" and fresh <= calibration.FRESH_NOISE * residual
+            if (
+                fitted
+                or (alike and not self.config.average)
+                or used == most
+                or len(self.steps) >= self.config.max_steps
+            ):
                 return scores, fit, fresh, stop, used
             # A last small increase is not worth a fit of its own.
             used = most if 2 * calibration.GROWTH * used >= most else calibration.GROWTH * used
 
     def enough(self, scores: Scores) -> int:
         """Sequences that give the wanted number of equations per unknown."""
-        tokens = self.x.shape[1] if self.mask is None else self.mask.sum() / len(self.mask)
         equations = self.config.equations_per_unknown
         least = calibration.LEAST_ROWS_SPARING if self.config.sparing else calibration.LEAST_ROWS
-        wanted = scores.sequences_wanted(self.y.shape[2], tokens, self.causal, equations, least)
+        wanted = scores.sequences_wanted(self.y.shape[2], self.tokens, self.causal, equations, least)
         return int(min(np.ceil(wanted), len(self.x)))
 
     def examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:
@@ -180,7 +211,7 @@ class _Run:
         dtype = chunks.dtype
         single = chunks.astype(np.float32)
         scores, by, shrink, promised = scores.astype(dtype), None, 0.0, 1.0
-        phase, higher, lowered_at = single, None, np.inf
+        phase, higher, lowered_at = single, (None if self.config.lower else ()), np.inf
         fit = eliminate(scores.astype(np.float32), single, self.causal)
         while True:
             residual = float(np.sqrt(fit.cost / scale))
@@ -207,7 +238,8 @@ class _Run:
             at = linearize(scores, fit.linear, fit.factor, single, self.causal)
             if by is None or residual > calibration.RENEW_ABOVE:
                 by = precondition(at)
-            trial = self.damped_step(scores, fit, at, by, phase, residual, scale)
+            accuracy = self.accuracy(residual, shrink)
+            trial = self.damped_step(scores, fit, at, by, phase, accuracy, scale)
             if trial is None:
                 shrink = np.nan
                 continue
@@ -238,12 +270,17 @@ class _Run:
             return False
         return past[-1] > (1 - calibration.CRAWL) * past[-1 - calibration.CRAWL_STEPS]
 
-    def damped_step(self, scores, fit, at, by, phase, residual, scale):
+    def accuracy(self, residual: float, shrink: float) -> float:
+        """How exactly to solve for the next step: as the residual falls, but not where the last step hardly lowered it."""
+        spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
+        if shrink > calibration.FORCING_IDLE:
+            return calibration.FORCING_MOST
+        return min(calibration.FORCING_MOST, max(residual, spare, calibration.FORCING_LEAST))
+
+    def damped_step(self, scores, fit, at, by, phase, accuracy, scale):
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
         rest = [(part / norm).astype(np.float32) for part in fit.rest]
-        spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
-        accuracy = min(calibration.FORCING_MOST, max(residual, spare, calibration.FORCING_LEAST))
         damping, raise_by = self.damping, 4.0
         while damping <= calibration.DAMPING_LIMIT:
             began = time.perf_counter()

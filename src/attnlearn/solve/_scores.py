@@ -84,6 +84,11 @@ class Scores(NamedTuple):
         m, d, r = self.a.shape
         return m * (d * d + d) if self.b is None else m * (2 * d * r - r * r + d)
 
+    def directions(self, tokens: float, causal: bool) -> float:
+        """Output directions in which a row can change with the scores: differences of values, on average over the queries."""
+        seen = (tokens - 1) / 2 if causal else tokens - 1  # keys beside the first
+        return max(1.0, len(self.c) * seen)
+
     def sequences_wanted(
         self,
         out: int,
@@ -93,11 +98,7 @@ class Scores(NamedTuple):
         least_rows: int = calibration.LEAST_ROWS,
     ) -> float:
         """Sequences of so many tokens that determine scores, W and b, with so many equations per unknown."""
-        heads, width = len(self.c), self.c.size + 1
-        seen = (
-            (tokens - 1) / 2 if causal else tokens - 1
-        )  # keys beside the first, on average over the queries
-        telling = min(out, max(1.0, heads * seen))
+        width, telling = self.c.size + 1, min(out, self.directions(tokens, causal))
         of_scores = equations * calibration.SCORE_EQUATIONS / calibration.EQUATIONS_PER_UNKNOWN
         rows = max(
             equations * (self.unknowns() + width * out) / out,

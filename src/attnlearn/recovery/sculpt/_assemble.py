@@ -19,7 +19,7 @@ from typing import Any
 from attnlearn._errors import AttnlearnError
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._calibration import TARGET_MARGIN
-from attnlearn.recovery._refining import FITTED, refine_phase
+from attnlearn.recovery._refining import fitted, refine_phase
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._carve import carve
 from attnlearn.recovery.sculpt._config import SculptConfig
@@ -85,7 +85,7 @@ def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, 
 def explained_refine(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Refine; when the answer does not fit and another layer does, say which condition that one breaks."""
     state, info = refine_phase(problem, state, tools)
-    if info["stop"] in FITTED:
+    if fitted(info):
         return state, info
     layer = fitting_layer(problem, state, tools)
     if layer is None:

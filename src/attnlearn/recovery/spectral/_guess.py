@@ -21,7 +21,7 @@ import numpy as np
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._calibration import EQUATIONS_NEEDED, MISFIT, NEAR_HEADS
 from attnlearn.recovery._conclude import memorised, unknowns
-from attnlearn.recovery._refining import FITTED, answer, refine_phase
+from attnlearn.recovery._refining import answer, fitted, refine_phase
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._state import Problem, State
@@ -49,7 +49,7 @@ def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[Sta
         return None, evidence | {"guess_stopped": "too few equations"}
     found, fit = refine_phase(problem, found, tools)
     evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
-    evidence["guess_proved"] = fit["stop"] in FITTED and head_separation(answer(found)) >= NEAR_HEADS
+    evidence["guess_proved"] = fitted(fit) and head_separation(answer(found)) >= NEAR_HEADS
     kept = fit["select_error"] <= MISFIT and not memorised(fit["residual"], fit["select_error"])
     return (found, info | evidence) if kept else (None, evidence)
 
