@@ -125,16 +125,16 @@ def _one_more(
     tried: list[dict[str, Any]],
 ) -> tuple[State, dict[str, Any]] | None:
     """The answer with another head, from the first start that brings the error down by much, or the best that does at all."""
-    state, before = found[0], _error(found)
-    heads = answer(state).num_heads + 1
-    rng, best = tools.rng(f"grow {heads}"), None
+    before, heads = _error(found), answer(found[0]).num_heads + 1
+    rng, candidates = tools.rng(f"grow {heads}"), []
     for _ in range(calibration.GROW_STARTS):
         tools.progress.update(heads=heads, error=before)
-        candidate = refine(problem, _with_head(state, rng), tools)
-        tried.append({"heads": heads, "select_error": _error(candidate), "stop": candidate[1]["stop"]})
-        best = candidate if best is None or _error(candidate) < _error(best) else best
-        if _error(best) < calibration.GROW_BETTER * before:
+        state, info = refine(problem, _with_head(found[0], rng), tools)
+        candidates.append((state, info))
+        tried.append({"heads": heads, "select_error": info["select_error"], "stop": info["stop"]})
+        if info["select_error"] < calibration.GROW_BETTER * before:
             break
+    best = min(candidates, key=_error)
     return best if _error(best) < calibration.GROW_WORTH * before else None
 
 

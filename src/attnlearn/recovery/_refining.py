@@ -9,6 +9,8 @@ used, as far as memory is granted. Computed in float64 whatever the data are; th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from attnlearn.data import Examples
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
-from attnlearn.solve._calibration import APART_LEAST, VISIBLE
+from attnlearn.solve._calibration import APART_LEAST, DOUBTED, VISIBLE
 from attnlearn.solve._certify import (
     Held,
     exactness_limit,
@@ -32,6 +34,8 @@ from attnlearn.solve._refine import RefineConfig, Refined, refine
 from attnlearn.solve._scores import Scores
 
 State = TypeVar("State")
+Remix = Callable[..., AttentionLayer | None]
+"""Problem, state, a refined layer and `tools` to a start with other mixtures of its heads, or None."""
 
 
 def fitted(info: dict[str, Any]) -> bool:
@@ -46,10 +50,16 @@ def answer(state: Any) -> AttentionLayer:
     )
 
 
-def refine_phase(problem: Any, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """Refine the answer in `state` on the fit side; evidence: residual by step, error on select, why it stopped."""
+def refine_phase(
+    problem: Any, state: State, tools: Tools, remix: Remix | None = None
+) -> tuple[State, dict[str, Any]]:
+    """Refine the answer in `state` on the fit side; evidence: residual by step, error on select, why it stopped.
+
+    `remix` may know better mixtures of heads that do not fit.
+    """
     start, guess = answer(state), getattr(state, "rank", None)
-    runs = _Attempts(problem, start, guess, tools)
+    mixtures = None if remix is None else partial(remix, problem, state, tools=tools)
+    runs = _Attempts(problem, start, guess, tools, mixtures)
     best = runs.begin(start, guess)
     for improve in (
         runs.beyond_the_target,
@@ -83,8 +93,20 @@ class _Attempt(NamedTuple):
 class _Attempts:
     """One call of refine after another, each judged on the select side; what a later one may improve is kept."""
 
-    def __init__(self, problem: Any, start: AttentionLayer, rank: int | None, tools: Tools) -> None:
-        self.examples, self.split, self.tools = problem.examples, problem.split, tools
+    def __init__(
+        self,
+        problem: Any,
+        start: AttentionLayer,
+        rank: int | None,
+        tools: Tools,
+        mixtures: Callable[[AttentionLayer], AttentionLayer | None] | None,
+    ) -> None:
+        self.examples, self.split, self.tools, self.mixtures = (
+            problem.examples,
+            problem.split,
+            tools,
+            mixtures,
+        )
         self.target = problem.target
         rows = self.examples.tokens * self.examples.out_dim
         most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, rank) / rows))
@@ -129,7 +151,8 @@ class _Attempts:
     def begin(self, start: AttentionLayer, rank: int | None) -> _Attempt:
         """A first attempt, with heads that nearly coincide, at the start or after a few steps, taken for one seen twice."""
         fewer = _without_twins(start, rank)
-        found = self.without_twins(self.attempt(fewer, self.fit, rank, max_steps=calibration.FIRST_STEPS))
+        found = self.attempt(fewer, self.fit, rank, max_steps=calibration.FIRST_STEPS)
+        found = self.continued(self.remixed(self.without_twins(found)))
         if found.enough or fewer.num_heads == start.num_heads:
             return found
         apart = self.attempt(start, self.fit, rank, max_steps=calibration.FIRST_STEPS)
@@ -137,24 +160,37 @@ class _Attempts:
             return found
         return self.continued(apart)  # they are two
 
+    def remixed(self, found: _Attempt) -> _Attempt:
+        """The attempt, or one from other mixtures of its heads, as long as these fit better."""
+        while not found.enough and self.mixtures is not None:
+            start = self.mixtures(found.refined.layer)
+            if start is None:
+                break
+            again = self.attempt(start, self.fit, found.refined.rank, max_steps=calibration.FIRST_STEPS)
+            if again.error >= found.error:
+                break
+            found = again
+        return found
+
     def without_twins(self, found: _Attempt) -> _Attempt:
         """The attempt, without heads that came so close to others that they are one, as far as that does no harm."""
         while not found.enough:
             layer, rank = found.refined.layer, found.refined.rank
             fewer = _without_twins(layer, rank)
             if fewer.num_heads == layer.num_heads:
-                return self.continued(found)
+                break
             again = self.attempt(fewer, self.fit, rank, max_steps=calibration.FIRST_STEPS)
             if again.error > found.error:
-                return self.continued(found)
+                break
             found = again
         return found
 
     def continued(self, found: _Attempt) -> _Attempt:
-        """The attempt, and as many more steps as it takes, if it ran out of them; evidence of both."""
-        if found.enough or found.refined.stop != "max_steps":
+        """The attempt, and as many more steps as it takes, if it ran out of them or of float32's digits; evidence of both."""
+        spent = found.refined.stop == "max_steps" or found.refined.residual <= DOUBTED
+        if found.enough or not spent:
             return found
-        further = self.attempt(found.refined.layer, self.fit, found.refined.rank)
+        further = self.attempt(found.refined.layer, self.fit, found.refined.rank, thorough=True)
         steps = [*found.refined.steps, *further.refined.steps]
         return further._replace(refined=dataclasses.replace(further.refined, steps=steps))
 
@@ -190,7 +226,8 @@ class _Attempts:
         if best.enough or best.refined.stop != "noise" or best.error >= calibration.MISFIT:
             return best
         every = held(self.examples, self.split.fit[: _affordable(self.examples)])
-        return self.attempt(best.refined.layer, every, best.refined.rank, equations_per_unknown=np.inf)
+        limits = {"equations_per_unknown": np.inf, "max_steps": calibration.EVERY_STEPS}
+        return self.attempt(best.refined.layer, every, best.refined.rank, **limits)
 
     def without_idle_heads(self, best: _Attempt) -> _Attempt:
         """A start may have had too many heads."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from attnlearn._certificate import Check
@@ -59,6 +60,7 @@ def _spectral(config: Any) -> Route:
     from attnlearn.recovery._refining import refine_phase
     from attnlearn.recovery._second_look import with_second_look
     from attnlearn.recovery.spectral import SpectralConfig, choose_scale, spectral_phases
+    from attnlearn.recovery.spectral._remix import remix
     from attnlearn.recovery.spectral._state import Problem, State
 
     config = SpectralConfig() if config is None else config
@@ -67,8 +69,11 @@ def _spectral(config: Any) -> Route:
     def problem(examples, split, causal, num_heads, target, drawn):
         return Problem(examples, split, causal, num_heads, target)
 
-    refine = growing(refine_phase, first=with_second_look(refine_phase))
-    phases = [*spectral_phases(config), ("refine", refine)]
+    refine = partial(refine_phase, remix=remix)
+    phases = [
+        *spectral_phases(config),
+        ("refine", growing(refine, first=with_second_look(refine))),
+    ]
 
     def scale(model, oracle, seed):
         return choose_scale(model, oracle, seed=seed) if config.token_scale is None else config.token_scale

@@ -9,7 +9,8 @@ J~^T (I - P P^+) J~ with J~ = J times the preconditioner of `_precondition`, two
 the first sums P^T J t, the second subtracts the projection and applies J^T. Per row and head this costs
 d r (factors) or d^2 (whole Theta) plus m d d_out for the projection, a few times each.
 
-Everything runs in float32: Gauss-Newton corrects with residuals evaluated in float64.
+Everything runs in the precision of the chunks, which is float32 as a rule: Gauss-Newton corrects with residuals evaluated in
+float64.
 """
 
 from __future__ import annotations
@@ -77,13 +78,13 @@ def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool)
 
 
 def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: bool) -> Linearization:
-    """Prepare derivatives on float32 chunks; the local arrays are kept if they fit into `cache_bytes()`."""
-    single = np.float32
-    scores, linear, factor = scores.astype(single), np.asarray(linear, single), np.asarray(factor, single)
+    """Prepare derivatives in the precision of the chunks; the local arrays are kept if they fit into `cache_bytes()`."""
+    dtype = chunks.dtype
+    scores, linear, factor = scores.astype(dtype), np.asarray(linear, dtype), np.asarray(factor, dtype)
     m, d = scores.c.shape
     per_row = m * (chunks[0].x.shape[1] + d + 2 * linear.shape[1] + 2 * scores.a.shape[2])
     at = Linearization(scores, linear, factor, chunks, causal, None)
-    if 4 * chunks.rows * per_row > cache_bytes():
+    if dtype.itemsize * chunks.rows * per_row > cache_bytes():
         return at
     return at._replace(cache=list(chunks.each(at.local, len(linear))))
 

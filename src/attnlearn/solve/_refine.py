@@ -4,7 +4,8 @@ Minimises sum ‖F(x) - y‖^2 over Theta_i (whole, or of a given rank), c_i, W_
 exactly (`_regress`), the scores move by Levenberg-Marquardt steps (`_step`) in the coordinates of a Kronecker
 preconditioner (`_precondition`), tokens are made white first (`_chunks`).
 
-Precision: inner solves always run in float32. Residuals are evaluated in float32 until they are below
+Precision: inner solves run in float32, and a `thorough` run takes float64 before it gives up on a small residual: directions of
+a ten-thousandth of the curvature, such as mixtures of heads that attend weakly, are noise to float32. Residuals are evaluated in float32 until they are below
 `DOUBLE_BELOW`, then in the precision of the data, so each outer step wins up to four digits.
 Outputs: where there are twice as many as the derivative of a row has directions, a run may `rehearse` on random combinations of
 them, which tell the scores as much for a fraction of the products, and end on all of them.
@@ -51,7 +52,7 @@ class RefineConfig:
     `tolerance`: stop at this relative residual (0: go to the floor); the last step may go beyond it, unless `sparing`
     asks for no digit more. `equations_per_unknown` and `max_examples`
     set how many examples are used at first and at most; with `average` false no more are taken only because of noise.
-    With `lower` false the rank stays as it was given. `rehearse` spares outputs, for fits that should become exact.
+    With `lower` false the rank stays as it was given. `thorough` solves in float64 where float32 may be what stops it. `rehearse` spares outputs, for fits that should become exact.
     `seed` draws examples and combinations of outputs.
 
     >>> RefineConfig(max_steps=5).max_steps
@@ -67,6 +68,7 @@ class RefineConfig:
     max_examples: int | None = None
     average: bool = True
     lower: bool = True
+    thorough: bool = False
     rehearse: bool = False
     seed: int = 0
 
@@ -211,7 +213,8 @@ class _Run:
         dtype = chunks.dtype
         single = chunks.astype(np.float32)
         scores, by, shrink, promised = scores.astype(dtype), None, 0.0, 1.0
-        phase, higher, lowered_at = single, (None if self.config.lower else ()), np.inf
+        phase = inner = single
+        higher, lowered_at = (None if self.config.lower else ()), np.inf
         fit = eliminate(scores.astype(np.float32), single, self.causal)
         while True:
             residual = float(np.sqrt(fit.cost / scale))
@@ -229,17 +232,20 @@ class _Run:
                 higher, scores, by, shrink, promised = (), higher, None, 0.0, 1.0
                 fit = eliminate(scores.astype(phase.dtype), phase, self.causal)
                 continue
+            if inner is not chunks and phase is chunks and self.doubtful(stop, residual, shrink):
+                inner, by, shrink, promised = chunks, None, 0.0, 1.0
+                fit = eliminate(scores, chunks, self.causal)
+                continue
             if phase.dtype != dtype and (stop or residual <= calibration.DOUBLE_BELOW):
                 phase, shrink, promised = chunks, 0.0, 1.0
                 fit = eliminate(scores, chunks, self.causal, near=fit)
                 continue
             if stop:
                 return scores, fit, stop
-            at = linearize(scores, fit.linear, fit.factor, single, self.causal)
+            at = linearize(scores, fit.linear, fit.factor, inner, self.causal)
             if by is None or residual > calibration.RENEW_ABOVE:
                 by = precondition(at)
-            accuracy = self.accuracy(residual, shrink)
-            trial = self.damped_step(scores, fit, at, by, phase, accuracy, scale)
+            trial = self.damped_step(scores, fit, at, by, phase, residual, scale)
             if trial is None:
                 shrink = np.nan
                 continue
@@ -248,6 +254,11 @@ class _Run:
             if self.steps[-1]["inner"] >= calibration.LABOUR and not (final or higher):
                 return scores, fit, "laboured"
 
+    def doubtful(self, stop: str | None, residual: float, shrink: float) -> bool:
+        """Whether a small residual that hardly falls may be due to inner solves in float32."""
+        held = stop in ("noise", "stalled") or (stop is None and shrink > calibration.HALVED)
+        return self.config.thorough and residual <= calibration.DOUBTED and held
+
     def verdict(self, residual: float, shrink: float, promised: float, dtype: Any, final: bool) -> str | None:
         """The reason to stop, or None."""
         eps = float(np.finfo(dtype).eps)
@@ -255,7 +266,7 @@ class _Run:
             return "floor"
         if residual <= self.config.tolerance:
             return "target"
-        if not shrink <= 0.5 and residual <= calibration.FLOOR_STALL * eps:
+        if not shrink <= calibration.HALVED and residual <= calibration.FLOOR_STALL * eps:
             return "floor"
         if promised <= (calibration.STATIONARY if final else calibration.STATIONARY_SUBSET):
             return "noise"
@@ -270,22 +281,18 @@ class _Run:
             return False
         return past[-1] > (1 - calibration.CRAWL) * past[-1 - calibration.CRAWL_STEPS]
 
-    def accuracy(self, residual: float, shrink: float) -> float:
-        """How exactly to solve for the next step: as the residual falls, but not where the last step hardly lowered it."""
-        spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
-        if shrink > calibration.FORCING_IDLE:
-            return calibration.FORCING_MOST
-        return min(calibration.FORCING_MOST, max(residual, spare, calibration.FORCING_LEAST))
-
-    def damped_step(self, scores, fit, at, by, phase, accuracy, scale):
+    def damped_step(self, scores, fit, at, by, phase, residual, scale):
         """Raise the damping until a step decreases the residual; None when none does."""
         norm = max(fit.cost, np.finfo(np.float64).tiny) ** 0.5
-        rest = [(part / norm).astype(np.float32) for part in fit.rest]
+        rest = [(part / norm).astype(at.chunks.dtype) for part in fit.rest]
+        spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
+        least = calibration.FORCING_LEAST[at.chunks.dtype.name]
+        accuracy = min(calibration.FORCING_MOST, max(residual, spare, least))
         damping, raise_by = self.damping, 4.0
         while damping <= calibration.DAMPING_LIMIT:
             began = time.perf_counter()
             step = gauss_newton_step(at, by, rest, damping, accuracy, self.config.max_inner)
-            moved, new = self.attempt(scores, fit, step, norm, phase)
+            moved, new = self.attempt(scores, fit, step, norm, phase, anew=at.chunks is phase)
             promised = 2 * step.predicted
             ratio = (1 - new.cost / fit.cost) / promised if promised > 0 else np.nan
             accepted = bool(new.cost < fit.cost)
@@ -299,10 +306,13 @@ class _Run:
             damping, raise_by = max(damping, 1e-4) * raise_by, 2 * raise_by
         return None
 
-    def attempt(self, scores: Scores, fit: Fit, step: Step, norm: float, phase: Chunks) -> tuple[Scores, Fit]:
+    def attempt(
+        self, scores: Scores, fit: Fit, step: Step, norm: float, phase: Chunks, anew: bool
+    ) -> tuple[Scores, Fit]:
+        """The scores after a step, and W and b for them: `anew`, or corrected from those before it."""
         moved = scores.shaped(scores.flat() + norm * step.scores.flat().astype(scores.c.dtype))
-        if phase.dtype == np.float32:
-            return moved, eliminate(moved.astype(np.float32), phase, self.causal)
+        if anew:  # derivatives in this precision want P^T P of these scores
+            return moved, eliminate(moved.astype(phase.dtype), phase, self.causal)
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
         return moved, eliminate(moved, phase, self.causal, near=near)
 

@@ -1,4 +1,4 @@
-"""One Levenberg-Marquardt step of the scores by preconditioned conjugate gradients, in float32.
+"""One Levenberg-Marquardt step of the scores by preconditioned conjugate gradients, in the precision of the linearization.
 
 In preconditioned coordinates t the step solves (J~^T (I - P P^+) J~ + damping) t = -J~^T rest to the given
 relative accuracy. Cost: one `normal_product` per inner step. The conjugate gradients are our own because they begin at
@@ -50,17 +50,17 @@ def solve_normal(
     limit = accuracy**2 * square
     while square > limit and inner < most:
         product, moved = projected_product(at, by, towards)
-        product += np.float32(damping) * towards
+        product += damping * towards
         inner += 1
         curvature = float(towards @ product)
         if not curvature > 0:  # by rounding, where the matrix is singular: this is as far as it goes
             break
-        length = np.float32(square / curvature)
+        length = square / curvature
         t += length * towards
         follow += length * moved
         rest -= length * product
         before, square = square, float(rest @ rest)
-        towards = rest + np.float32(square / before) * towards
+        towards = rest + (square / before) * towards
     return Solved(t, follow, inner)
 
 

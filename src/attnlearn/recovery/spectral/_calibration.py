@@ -134,6 +134,9 @@ within 2 %, while with enough examples the ratio was 1.4 and more."""
 ALIKE_BELOW = 2.5
 """Below so many floors a head that the select side does without is no less a head than its equals that are kept: of eight of
 the antibody layer 0 at 1.5 to 1.7 floors one was left."""
+REMIX_BETTER = 0.5
+"""Share of the unexplained that other mixtures of refined heads must leave at most. In a valley of mixtures they left 0.04 to 0.2
+(scores of size 0.01 and 0.03), heads that were right 0.5 to 1 where the rest was rounding."""
 REGRESS_ROWS = 6
 """Rows per unknown column in the least squares for W after unmixing."""
 

@@ -24,6 +24,7 @@ from attnlearn.recovery._conclude import memorised, unknowns
 from attnlearn.recovery._refining import answer, fitted, refine_phase
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import count
+from attnlearn.recovery.spectral._remix import remix
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import unmix
 from attnlearn.solve._certify import head_separation
@@ -47,7 +48,7 @@ def guess(problem: Problem, state: State, tools: Tools, heads: int) -> tuple[Sta
     equations = len(problem.split.fit) * problem.examples.tokens * problem.examples.out_dim
     if equations < EQUATIONS_NEEDED * unknowns(answer(found), found.rank):
         return None, evidence | {"guess_stopped": "too few equations"}
-    found, fit = refine_phase(problem, found, tools)
+    found, fit = refine_phase(problem, found, tools, remix)
     evidence |= {"guess_error": fit["select_error"], "guess_tried": fit["tried"]}
     evidence["guess_proved"] = fitted(fit) and head_separation(answer(found)) >= NEAR_HEADS
     kept = fit["select_error"] <= MISFIT and not memorised(fit["residual"], fit["select_error"])
