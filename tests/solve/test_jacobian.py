@@ -11,7 +11,7 @@ from attnlearn import AttentionLayer
 from attnlearn._attention import Parameters
 from attnlearn._forward import attention_forward
 from attnlearn._precision import precision
-from attnlearn.solve._jacobian import smallest_singular
+from attnlearn.solve._jacobian import _dense_spectrum, prepare, smallest_singular
 from attnlearn.solve._refine import refine
 from attnlearn.solve._uncertainty import standard_errors
 
@@ -109,14 +109,16 @@ def test_standard_errors_predict_a_noisy_fit(rng, seed):
 
 def test_a_spectrum_that_overflows_resolves_nothing(monkeypatch) -> None:
     """No eigenvalue, so every bound on parameters is infinite and no claim about them can be established."""
-    from attnlearn.solve import _jacobian
+    from attnlearn.solve import _calibration, _jacobian
 
     def overflown(point, state, steps):
         return state, np.full(steps, np.nan), np.full(steps, np.inf)
 
     monkeypatch.setattr(_jacobian, "_lanczos", overflown)
-    x = np.random.default_rng(0).standard_normal((60, 4, 3))
-    found = _jacobian.smallest_singular(AttentionLayer.random(2, 3, seed=0), x)
+    layer, x = AttentionLayer.random(2, 3, seed=0), np.random.default_rng(0).standard_normal((60, 4, 3))
+    assert _jacobian.smallest_singular(layer, x).lower > 0  # the matrix of so small a layer is written out
+    monkeypatch.setattr(_calibration, "DENSE_MOST", 0)
+    found = _jacobian.smallest_singular(layer, x)
     assert found.lower == 0
     assert np.isinf(found.theta).all()
 
@@ -141,3 +143,26 @@ def test_a_badly_determined_layer_is_shown_more_examples(rng, monkeypatch):
     assert after.equations == len(x) * 5 * 4
     # Per unit of output error on all examples the parameters are bound more tightly.
     assert (after.theta < before.theta).all()
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_the_matrix_written_out_has_the_eigenvalue_that_lanczos_finds(rng, seed, rank):
+    layer, x = AttentionLayer.random(2, 5, rank=rank, seed=seed), rng.standard_normal((300, 5, 5))
+    found = smallest_singular(layer, x, rank=rank)
+    assert found.lower < found.eigenvalue  # by Lanczos, which guarantees a part only
+    whole = _dense_spectrum(prepare(layer, x, None, rank, False, found.examples, dtype=np.float64), None)
+    np.testing.assert_allclose(whole.estimate, found.eigenvalue, rtol=1e-3)
+    assert found.lower <= whole.lower <= whole.estimate
+
+
+def test_a_small_layer_that_attends_weakly_is_bound_all_the_same(rng, seed):
+    """Mixtures of weak heads change the outputs by so little that float32 does not see it."""
+    layer, x = AttentionLayer.random(2, 4, scale=1e-3, seed=seed), rng.standard_normal((400, 5, 4))
+    seen = []
+    found = smallest_singular(layer, x, on_step=lambda **figures: seen.append(figures))
+    assert 0 < found.lower < 1e-5
+    assert {"of"} <= seen[-1].keys()
+    blocks = covariances(layer, x[: found.examples], None)
+    norms = np.linalg.norm(layer.theta, axis=(1, 2))
+    worst = np.array([np.sqrt(np.linalg.norm(block, 2)) for block in blocks[0]]) / norms
+    assert (found.theta >= 0.99 * worst).all()

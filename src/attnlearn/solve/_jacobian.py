@@ -14,7 +14,9 @@ Guaranteed: Lanczos never goes below the smallest eigenvalue, so on its own it e
 random start, however, after q steps in dimension p the estimate exceeds lambda by more than the fraction eps of
 the spectrum's width with probability at most 1.648 sqrt(p) exp(-sqrt(eps) (2 q - 1)) (Kuczynski and Wozniakowski,
 1992, in exact arithmetic). `lower` is what remains after subtracting that eps at delta = 1e-6.
-Only estimated: products are in float32, so eigenvalues below about 1e-6 of the largest are not resolved; and all
+Where that takes too many steps and the unknowns are few, the matrix is written out instead, in float64: `lower` then is its
+smallest eigenvalue less the rounding.
+Only estimated: Lanczos has products in float32, so eigenvalues below about 1e-6 of the largest are not resolved; and all
 of it is the linear model: curvature is neglected, and other layers far away with the same outputs are not seen.
 """
 
@@ -114,6 +116,9 @@ def smallest_singular(
                 point = prepare(layer, x, mask, rank, joint=False, sequences=2 * point.examples)
                 share /= 2
             spectrum = found
+            if spectrum.lower == 0 and _size(point) <= calibration.DENSE_MOST:
+                exact = prepare(layer, x, mask, rank, False, point.examples, dtype=np.float64)
+                spectrum = _dense_spectrum(exact, on_step)
         equations = point.rows * layer.out_dim
     lower = spectrum.lower
     unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
@@ -147,6 +152,7 @@ def prepare(
     rank: int | None,
     joint: bool,
     sequences: int | None = None,
+    dtype: Any = np.float32,
 ) -> Point:
     """Linearize a layer on the first examples, by default as many as `refine` starts with, in white coordinates."""
     x = np.asarray(x)
@@ -163,9 +169,9 @@ def prepare(
     matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
     factor = inverse_factor(matrix, calibration.RIDGE_DOUBLE)
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
-    at = linearize(scores, linear, factor, double.astype(np.float32), layer.causal)
+    at = linearize(scores, linear, factor, double.astype(dtype), layer.causal)
     by = precondition(at, joint=joint)
-    gauge = None if scores.b is None else _gauge_basis(scores, by)
+    gauge = None if scores.b is None else _gauge_basis(scores, by).astype(dtype)
     rows = used * x.shape[1] if keep is None else int(keep.sum())
     return Point(at, by, white, gauge, factor, rows, used)
 
@@ -173,7 +179,7 @@ def prepare(
 def _gauge_basis(scores: Scores, by: Preconditioner) -> np.ndarray:
     """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""
     root = np.linalg.inv(np.asarray(by.a_left, np.float64))
-    return (np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0] * _used(scores)).astype(np.float32)
+    return np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0] * _used(scores)
 
 
 def _used(scores: Scores) -> Any:
@@ -219,6 +225,11 @@ def joint_product(point: Point, t: np.ndarray) -> np.ndarray:
     return _free(point, back.flat()).flat()
 
 
+def _size(point: Point) -> int:
+    """Coordinates of all parameters, gauge included."""
+    return point.at.scores.flat().size + point.at.linear.size
+
+
 class _Spectrum(NamedTuple):
     estimate: float
     lower: float
@@ -258,7 +269,8 @@ def _spectrum(
 
     None where a guarantee would take many steps and there are `more` examples, with which it takes fewer.
     """
-    dimension = point.at.scores.flat().size + point.at.linear.size
+    dimension = _size(point)
+    most = min(calibration.LANCZOS_MOST, 2 * dimension)  # with fewer products the matrix is written out
     rng = np.random.default_rng([seed, 0x1A2C])
     first = _free(point, rng.standard_normal(dimension).astype(np.float32)).flat()
     state = _Krylov(np.zeros_like(first), first / np.linalg.norm(first), np.float32(0))
@@ -282,8 +294,23 @@ def _spectrum(
         needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
         if more and steps >= calibration.LANCZOS_LOOK and needed > calibration.LANCZOS_PATIENCE:
             return None
-        if lower >= calibration.LANCZOS_SHARE * smallest or max(steps, needed) >= calibration.LANCZOS_MOST:
+        if lower >= calibration.LANCZOS_SHARE * smallest or max(steps, needed) >= most:
             return _Spectrum(max(smallest, 0.0), float(lower), steps)
+
+
+def _dense_spectrum(point: Point, on_step: Callable[..., None] | None) -> _Spectrum:
+    """Smallest eigenvalue of the matrix itself, column by column; gauge directions, which count for nothing, have one."""
+    size = _size(point)
+    matrix = np.empty((size, size))
+    for place, unit in enumerate(np.eye(size)):
+        matrix[place] = joint_product(point, unit) + unit - _free(point, unit).flat()
+        if on_step is not None and place % calibration.LANCZOS_BLOCK == 0:
+            on_step(products=place + 1, of=size)
+    if not np.isfinite(matrix).all():
+        return _Spectrum(0.0, 0.0, size)
+    values = np.linalg.eigvalsh((matrix + matrix.T) / 2)
+    smallest, rounding = float(values[0]), calibration.DENSE_ROUNDING * float(values[-1])
+    return _Spectrum(max(smallest, 0.0), max(smallest - rounding, 0.0), size)
 
 
 def _norms(blocks: np.ndarray) -> np.ndarray:
