@@ -21,12 +21,14 @@ START_RANK = 1e-4
 """Singular values of a given start below this share of the head's largest are not counted towards its rank: products
 of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
 FIRST_STEPS = 8
+MORE_STEPS = 40
+LAST_STEPS = 24
 TWINS = 0.35
 """Heads so close to each other, at the start or after so many steps, are taken for one that was seen twice, and refined as
 two only if that leaves an error and lowers it. Heads of rank one show twice in the moment; most copies came out 0.08 to
 0.37 apart and others 0.7, which come close on the way. Refined as they were they took 50 to 100 s to become one (d = 16 and
 23, m = 2), and as one a tenth of a second. Exact fits take 4 to 8 steps; those that take more begin again with a
-preconditioner of their own."""
+preconditioner of their own, and 40 steps more; a fit without heads that did nothing begins at its optimum and has 24."""
 EVERY_STEPS = 12
 """Steps on all examples, from an optimum on some of them: noise takes 2 or 3. Where heads are missing dozens lower a misfit by
 nothing that matters."""
@@ -55,12 +57,17 @@ found to rounding."""
 GROW_HEADS = 16
 GROW_DIRECTIONS = 128
 """Heads, and directions of the tokens, up to which further heads are looked for: a refine of full rank for each."""
+GROW_LEAST = 1e-7
+"""Error below which a fit that is not exact wants no head but a better condition: saturated heads leave 1e-8 to 1e-12 and take more
+of them without an end. A head of 1e-5 beside four others leaves about that."""
 GROW_STARTS = 2
 GROW_SCORES = 2.0
 """Starts for every further head, and the standard deviation of their scores."""
 GROW_BETTER = 0.7
 GROW_WORTH = 0.85
-"""Share of the error that must remain at most for further heads to count, and for another to be added to them. A missing head
+GROW_AHEAD = 2
+"""Share of the error that must remain at most for further heads to count, and for another to be added to them, and how many are
+added at most before they count. A missing head
 that was found left 1e-14, one of three equal ones sqrt(2/3) = 0.82; where the outputs were no attention a further head left
 0.9 and more, with a residual connection 0.3."""
 

@@ -47,14 +47,14 @@ def growing(refine: PhaseFunction, first: PhaseFunction) -> PhaseFunction:
         tried: list[dict[str, Any]] = []
         if _misfit(found) and _misled(problem, found[0]):
             seen = found = _searched(problem, found, refine, tools)
-        kept = found
+        kept, ahead = found, 0
         while _affordable(problem, found[0]) and _missing(problem, found, tools, again=bool(tried)):
             further = _one_more(problem, found, refine, tools, tried)
-            if further is None:
+            if further is None or ahead == calibration.GROW_AHEAD:
                 break
-            found = further
+            found, ahead = further, ahead + 1
             if _error(found) < calibration.GROW_BETTER * _error(kept):
-                kept = found
+                kept, ahead = found, 0
         state, info = seen if _misfit(kept) else kept
         return state, info | ({"grown": tried} if tried else {})
 
@@ -89,7 +89,7 @@ def _misfit(found: tuple[State, dict[str, Any]]) -> bool:
 
 def _missing(problem: Problem, found: tuple[State, dict[str, Any]], tools: Tools, *, again: bool) -> bool:
     """Whether what the answer leaves of the outputs speaks for a head that is not there."""
-    if problem.num_heads is not None or fitted(found[1]):
+    if problem.num_heads is not None or fitted(found[1]) or _error(found) < calibration.GROW_LEAST:
         return False
     state = found[0]
     if again and head_separation(answer(state)) < calibration.NEAR_HEADS:  # another would come as close

@@ -101,13 +101,8 @@ class _Attempts:
         tools: Tools,
         mixtures: Callable[[AttentionLayer], AttentionLayer | None] | None,
     ) -> None:
-        self.examples, self.split, self.tools, self.mixtures = (
-            problem.examples,
-            problem.split,
-            tools,
-            mixtures,
-        )
-        self.target = problem.target
+        self.examples, self.split, self.target = problem.examples, problem.split, problem.target
+        self.tools, self.mixtures = tools, mixtures
         rows = self.examples.tokens * self.examples.out_dim
         most = int(np.ceil(calibration.REFINE_EQUATIONS * unknowns(start, rank) / rows))
         self.fit = held(self.examples, self.split.fit[: max(most, calibration.REFINE_FEWEST)])
@@ -190,7 +185,8 @@ class _Attempts:
         spent = found.refined.stop == "max_steps" or found.refined.residual <= DOUBTED
         if found.enough or not spent:
             return found
-        further = self.attempt(found.refined.layer, self.fit, found.refined.rank, thorough=True)
+        limits = {"max_steps": calibration.MORE_STEPS, "thorough": True}
+        further = self.attempt(found.refined.layer, self.fit, found.refined.rank, **limits)
         steps = [*found.refined.steps, *further.refined.steps]
         return further._replace(refined=dataclasses.replace(further.refined, steps=steps))
 
@@ -236,7 +232,7 @@ class _Attempts:
         needed = _needed(layer, alone < VISIBLE * best.error)
         if needed.num_heads == layer.num_heads:
             return best
-        fewer = self.attempt(needed, self.fit, best.refined.rank)
+        fewer = self.attempt(needed, self.fit, best.refined.rank, max_steps=calibration.LAST_STEPS)
         return fewer if fewer.enough or fewer.error <= best.error else best
 
     def with_flat_heads(self, best: _Attempt) -> _Attempt:

@@ -150,6 +150,10 @@ CRAWL = 2e-3
 """A residual above three per cent that ten steps together lowered by less than 0.2 % is at the bottom of a valley that
 holds no layer: with a residual connection left in the outputs it took 50 further steps to win another 0.1 %. Starts
 that reach the truth halve their residual every few steps."""
+CREEP_STEPS = 8
+CREEP = 0.1
+"""Eight steps solved for in float64 that together win less than a digit end a run: those that lead out of a valley of mixtures won
+five. Parities, whose heads are saturated, take hundreds of products for a step and get nowhere."""
 RIDGE_SINGLE = 1e-6
 RIDGE_DOUBLE = 1e-13
 """Relative ridge inside Cholesky factors of Gram matrices: the rounding of the sums they come from. Its bias
@@ -178,8 +182,8 @@ that are half saturated have it, over a thousand."""
 DENSE_MOST = 2_500
 DENSE_ROUNDING = 1e-12
 """Unknowns up to which the matrix is written out where Lanczos gives no guarantee, and the rounding of its eigenvalues relative to
-the largest: the sums behind an entry have some thousand terms in float64. Scores of size 0.1, 0.01 and 0.001 have smallest
-eigenvalues of about 1e-3, 4e-5 and 4e-7 (d = 8, m = 3)."""
+the largest: the sums behind an entry have some thousand terms in float64. Scores of size 0.03, 0.01 and 0.001 have smallest
+eigenvalues of 3e-4, 4e-5 and 4e-7 (d = 8, m = 3)."""
 LANCZOS_SHARE = 0.25
 """Steps end when the guaranteed value is at least a quarter of the estimate: bounds are then within a factor 2."""
 LANCZOS_LOOK = 96

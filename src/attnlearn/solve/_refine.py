@@ -270,7 +270,7 @@ class _Run:
             return "floor"
         if promised <= (calibration.STATIONARY if final else calibration.STATIONARY_SUBSET):
             return "noise"
-        if np.isnan(shrink) or self.crawling(residual):
+        if np.isnan(shrink) or self.crawling(residual) or self.creeping():
             return "stalled"
         return "max_steps" if len(self.steps) >= self.config.max_steps else None
 
@@ -280,6 +280,11 @@ class _Run:
         if residual <= calibration.CRAWL_ABOVE or len(past) <= calibration.CRAWL_STEPS:
             return False
         return past[-1] > (1 - calibration.CRAWL) * past[-1 - calibration.CRAWL_STEPS]
+
+    def creeping(self) -> bool:
+        """Whether the last steps, solved for in float64, together won less than a digit: then no number of them will do."""
+        past = [s["residual"] for s in self.steps[-calibration.CREEP_STEPS :] if s["solved"] == "float64"]
+        return len(past) == calibration.CREEP_STEPS and min(past) > calibration.CREEP * past[0]
 
     def damped_step(self, scores, fit, at, by, phase, residual, scale):
         """Raise the damping until a step decreases the residual; None when none does."""
@@ -296,7 +301,7 @@ class _Run:
             promised = 2 * step.predicted
             ratio = (1 - new.cost / fit.cost) / promised if promised > 0 else np.nan
             accepted = bool(new.cost < fit.cost)
-            self.note(step, new, phase, damping, ratio, accepted, scale, began)
+            self.note(step, new, phase, at.chunks.dtype, damping, ratio, accepted, scale, began)
             if accepted:
                 damping = damping / 10 if ratio > 0.75 else damping * 3 if ratio < 0.25 else damping
                 self.damping = max(damping, 1e-9)
@@ -316,7 +321,7 @@ class _Run:
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
         return moved, eliminate(moved, phase, self.causal, near=near)
 
-    def note(self, step, new, phase, damping, ratio, accepted, scale, began):
+    def note(self, step, new, phase, solved, damping, ratio, accepted, scale, began):
         info = {
             "step": len(self.steps),
             "residual": float(np.sqrt(new.cost / scale)),
@@ -325,6 +330,7 @@ class _Run:
             "ratio": float(ratio),
             "accepted": accepted,
             "precision": phase.dtype.name,
+            "solved": solved.name,
             "examples": self.used,
             "seconds": time.perf_counter() - began,
             "elapsed": time.perf_counter() - self.began,

@@ -26,7 +26,7 @@ from attnlearn.recovery.spectral._unmix import from_white, to_white
 
 def remix(problem: Problem, state: State, layer: AttentionLayer, tools: Tools) -> AttentionLayer | None:
     """Other mixtures of the layer's heads, if they explain what the heads leave of the outputs; their W is not refitted."""
-    theta, query_bias, w, bias = to_white(state, *_scores_first(layer))
+    theta, query_bias, w, bias = to_white(state, layer.theta, layer.query_bias, layer.w, layer.output_bias)
     left = np.concatenate([theta, query_bias[:, None]], axis=1)
     right = w @ output_whitening(state.residual_covariance)[0]
     sizes, weights = (np.linalg.norm(part, axis=(1, 2)) for part in (left, right))
@@ -41,8 +41,3 @@ def remix(problem: Problem, state: State, layer: AttentionLayer, tools: Tools) -
         return None
     scores = np.tensordot(found.coordinates, left, axes=1)
     return layer.replace(**from_white(state, scores[:, :-1], scores[:, -1], w, bias))
-
-
-def _scores_first(layer: AttentionLayer) -> tuple[np.ndarray, ...]:
-    """The parameters in the order of `to_white`."""
-    return layer.theta, layer.query_bias, layer.w, layer.output_bias
