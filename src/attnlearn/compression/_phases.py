@@ -20,9 +20,10 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._narrow import narrow
 from attnlearn.compression._sides import Sides
-from attnlearn.compression._start import Ground, one_fewer
+from attnlearn.compression._start import one_fewer
 from attnlearn.engine import Tools
 from attnlearn.solve._certify import Held
+from attnlearn.solve._drop import Ground
 from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import total_squares
 

@@ -27,7 +27,7 @@ from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
 from attnlearn.recovery._conclude import unknowns
-from attnlearn.recovery.spectral._calibration import SEARCH_DIRECTIONS, SEARCH_HEADS
+from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_DIRECTIONS
 from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
 
@@ -112,7 +112,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, gap = facts.layer, facts.gap
     k = facts.x.shape[1]
     hidden = calibration.HIDDEN if _grows(facts) else 0
-    if hidden and layer.dim <= SEARCH_DIRECTIONS and layer.num_heads <= SEARCH_HEADS:
+    if hidden and layer.dim <= SEARCH_DIRECTIONS and layer.num_heads <= GUESSED_HEADS:
         needed = fitted_examples(unknowns(layer, None), k * layer.out_dim)
     else:
         needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)

@@ -11,7 +11,7 @@ from attnlearn import AttentionLayer, Outcome, data, distance, recover
 from attnlearn.data import as_examples
 from attnlearn.engine import Engine, Progress, Stop, Tools
 from attnlearn.recovery.spectral import _fallback
-from attnlearn.recovery.spectral._fallback import or_fallback
+from attnlearn.recovery.spectral._fallback import or_fallback, or_search
 from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import search, searchable
 from attnlearn.recovery.spectral._state import Problem, State, repeated
@@ -47,7 +47,9 @@ def test_random_starts_find_the_heads(rng, seed, tools) -> None:
     assert found.num_heads == 2
     layer = AttentionLayer(found.theta, found.w, found.query_bias, found.output_bias)
     assert distance(layer, truth).max < 1e-2
-    assert info["searched"][-1]["select_error"] < 1e-3
+    last = info["searched"][-1]
+    assert last["heads"] > last["left"] == 2
+    assert last["left_error"] < 1e-3
 
 
 @pytest.mark.parametrize(("num", "few"), [(NUM, False), (100, True)])
@@ -103,7 +105,10 @@ def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:
         or_fallback(moment, last=True)(problem, left, tools)
     assert stop.value.outcome_name == "TOO_FEW_EXAMPLES"
     assert stop.value.evidence["examples_needed"] == 123
-    assert {entry["heads"] for entry in stop.value.evidence["searched"]} == {1}
+    tried = stop.value.evidence["searched"]
+    assert tried
+    assert not any("left" in entry for entry in tried)
+    assert not searchable(problem, stop.value.state, "TOO_FEW_EXAMPLES")  # once is enough
 
 
 def test_words_of_a_list_repeat_and_signs_are_modelled(rng, tools) -> None:
@@ -118,11 +123,54 @@ def test_words_of_a_list_repeat_and_signs_are_modelled(rng, tools) -> None:
         assert repeated(problem, state) is expected
 
 
-@pytest.mark.slow
-def test_a_vocabulary_shows_more_values_than_heads_and_is_searched(rng, seed) -> None:
-    truth = AttentionLayer.random(3, 16, rank=4, seed=seed)
-    x = rng.standard_normal((60, 16))[rng.integers(60, size=(4_000, 6))]
+@pytest.mark.parametrize("heads", [2, 3, 9])
+def test_words_of_a_list_are_searched_before_the_moment(rng, seed, heads) -> None:
+    truth = AttentionLayer.random(heads, 10, rank=4, seed=seed, bias=True)
+    x = rng.standard_normal((30, 10))[rng.integers(30, size=(3_000, 6))]
     solution = recover(x, truth(x), seed=seed)
-    assert solution.phase("count").evidence["visible"] > 16
+    assert solution.phase("moment").evidence["searched"][-1]["left"] == heads
+    assert "skipped" in solution.phase("unmix").evidence
     assert solution.certified
     assert distance(solution.layer, truth).max < 1e-9
+
+
+def test_a_given_number_of_heads_is_what_is_left(rng, seed) -> None:
+    truth = AttentionLayer.random(3, 8, seed=seed)
+    x = rng.standard_normal((24, 8))[rng.integers(24, size=(2_000, 5))]
+    assert recover(x, truth(x), num_heads=3, seed=seed).certified
+    short = recover(x, truth(x), num_heads=2, seed=seed, raise_on_failure=False)
+    assert not short.certified
+
+
+def test_noise_is_what_the_search_may_leave(rng, seed) -> None:
+    truth = AttentionLayer.random(3, 8, bias=True, seed=seed)
+    x = rng.standard_normal((24, 8))[rng.integers(24, size=(3_000, 5))]
+    y = truth(x)
+    solution = recover(
+        x, y + 0.01 * y.std() * rng.standard_normal(y.shape), seed=seed, raise_on_failure=False
+    )
+    assert solution.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert solution.layer.num_heads == 3
+    assert distance(solution.layer, truth).max < 0.02
+
+
+def test_a_search_that_fails_leaves_the_moment_its_turn(rng, tools) -> None:
+    x = tokens(rng)
+    problem, state = prepared(x, AttentionLayer.random(2, DIM)(x), tools)
+
+    def found(problem, state, tools):
+        return state, {"phase": "moment"}
+
+    def stopped(problem, state, tools):
+        raise Stop("TOO_FEW_EXAMPLES", {"phase": "moment"})
+
+    few = dataclasses.replace(
+        problem, split=Split(problem.split.fit[:3], problem.split.select, problem.split.certify)
+    )
+    left, evidence = or_search(found)(few, state, tools)
+    assert left.searched
+    assert evidence == {"searched": [], "phase": "moment"}
+    with pytest.raises(Stop) as stop:
+        or_search(stopped)(few, state, tools)
+    assert stop.value.state.searched
+    assert stop.value.evidence == {"searched": [], "phase": "moment"}

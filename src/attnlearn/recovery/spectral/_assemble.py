@@ -1,10 +1,11 @@
 """The spectral route as a list of phases, in the order of the theorem (theory, section 3).
 
 prepare   white tokens, linear part removed
-moment    the span of the heads from third-order statistics, above a known noise floor
+moment    the span of the heads from third-order statistics, above a known noise floor; on tokens that these do not model the heads
+          themselves, by regression from random starts (`_search`)
 count     the number of heads: what stands above the floor
 unmix     the heads inside the span; or, where these phases failed, those of a number that the moment only suggests
-          (`_guess`), or by regression from random starts (`_search`)
+          (`_guess`), or the search
 Then the shared refine (to machine precision) and certify follow.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnlearn.recovery.spectral._count import count
-from attnlearn.recovery.spectral._fallback import or_fallback
+from attnlearn.recovery.spectral._fallback import or_fallback, or_search
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._unmix import unmix
@@ -41,5 +42,5 @@ def spectral_phases(config: SpectralConfig) -> list[tuple[str, Callable[..., Any
     >>> [name for name, _ in spectral_phases(SpectralConfig())]
     ['prepare', 'moment', 'count', 'unmix']
     """
-    phases = [prepare, or_fallback(moment), or_fallback(count), or_fallback(unmix, last=True)]
+    phases = [prepare, or_fallback(or_search(moment)), or_fallback(count), or_fallback(unmix, last=True)]
     return [(phase.__name__, phase) for phase in phases]

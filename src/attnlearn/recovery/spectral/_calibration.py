@@ -154,21 +154,37 @@ UNEXPLAINED = 1.0
 these tokens is governed by something else. Right spans leave 0.05 to 0.6."""
 SEARCH_DIRECTIONS = 48
 """Directions of the tokens up to which random starts are affordable: a start costs what a refine of full rank does."""
-SEARCH_HEADS = 8
-SEARCH_STARTS = 4
+SEARCH_WIDTHS = (8, 16, 32)
+SEARCH_STARTS = 2
 SEARCH_SCORES = 0.5
-"""Counts that are tried, starts for each (half as many on independent tokens), and the standard deviation of their scores:
-see `_search`."""
+"""Numbers of heads that random starts have, starts for each, and the standard deviation of their scores: see `_search`."""
+SEARCH_WIDER = 0.8
+"""Share of the error that the second width must leave at most for the third to be tried: sixteen heads on tokens of a layer with
+more leave a third of what eight do, and on what is no attention nine tenths."""
 SEARCH_PLENTY = 24.0
 """Equations per unknown of eight heads beyond which independent tokens show their heads in the moment, if they have any. With
 8 it failed (d = 24, m = 4; d = 32, m = 8), with 7 to 17 it showed what was there (d = 12 to 32, m = 2 to 8)."""
 SEARCH_AGREE = 1e-3
-"""Two starts of one count whose errors differ by less than this end it: below the right count most starts agree to 1e-4."""
-SEARCH_STEPS = 40
+"""Two starts of one width whose errors differ by less than this end it: below the right number most starts agree to 1e-4."""
+SEARCH_STEPS = 25
 SEARCH_INNER = 60
 SEARCH_EXAMPLES = 4_096
+SEARCH_USED = 2_048
+SEARCH_PRICED = 1_024
+"""Steps of a start (those that find the layer take 5 to 20), products in each, examples that it is given and uses at most, and
+those on which needless heads are priced."""
+SEARCH_TOLERANCE = 1e-3
+SEARCH_EXACT = 1e-6
 SEARCH_FOUND = 1e-3
-"""Error on the select side at which a start has found the layer. Starts either reach 1e-5 and less or end above 1e-2."""
+SEARCH_WORSE = 1.5
+"""Residual at which a start with needless heads ends, for it creeps below; at which one without them does; error on the select
+side at which that one has found the layer, and the factor by which it may be worse than the wide fit where noise is what both
+leave. Starts either reach 1e-5 and less or end above 1e-2."""
+SEARCH_LEAPS = 3
+"""Numbers of heads that are tried after a wide fit, by how much the price of a drop leaps behind them: by 6 to 1e6 behind the true
+number and by 1 to 10 elsewhere."""
+SEARCH_ALIKE = 0.02
+"""Two starts whose answers leave the same error within this have found what is there, and noise is the rest."""
 
 # --- outcomes --------------------------------------------------------------------------------------------
 VISIBLE_AT = 1.5

@@ -1,7 +1,8 @@
-"""Fallback: what a phase fails on is left to a guess, then to the search, if they can do better.
+"""Fallback: what the phases cannot do is left to a guess and to the search, before them or after.
 
-They stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the others let it pass,
-and when neither the guess nor the search explains the examples the run ends with that outcome after all.
+On tokens that the moment does not model the search comes first, where it is affordable, and phases after it have nothing to do.
+Otherwise guess and search stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the
+others let it pass, and when neither the guess nor the search explains the examples the run ends with that outcome after all.
 """
 
 from __future__ import annotations
@@ -20,11 +21,34 @@ from attnlearn.recovery.spectral._state import Problem, State
 PhaseFunction = Callable[[Problem, State, Tools], tuple[State, dict[str, Any]]]
 
 
+def or_search(phase: PhaseFunction) -> PhaseFunction:
+    """The search, where the tokens ask for it; the phase, where they do not or where the search finds nothing."""
+
+    @wraps(phase)
+    def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+        if not searchable(problem, state, "TOKENS_DEGENERATE"):
+            return phase(problem, state, tools)
+        try:
+            return search(problem, state, tools)
+        except Stop as stop:
+            state, evidence = stop.state, stop.evidence
+        try:
+            state, info = phase(problem, state, tools)
+        except Stop as stop:
+            left = state if stop.state is None else stop.state
+            raise Stop(stop.outcome_name, evidence | stop.evidence, left) from None
+        return state, evidence | info
+
+    return run
+
+
 def or_fallback(phase: PhaseFunction, last: bool = False) -> PhaseFunction:
     """A phase that leaves what it fails on to the fallbacks; they take the place of the last."""
 
     @wraps(phase)
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+        if state.theta is not None:
+            return state, {"skipped": "the search has found heads"}
         evidence: dict[str, Any] = {}
         if state.stopped is None:
             try:
@@ -63,7 +87,7 @@ def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
             found, info = search(problem, state, tools)
             return found, evidence | info
         except Stop as stop:
-            evidence |= stop.evidence
+            state, evidence = stop.state, evidence | stop.evidence
     if guessed is not None:
         return guessed, evidence
     needed = {} if state.examples_needed is None else {"examples_needed": state.examples_needed}
