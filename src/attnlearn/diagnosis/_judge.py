@@ -27,7 +27,7 @@ from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
 from attnlearn.recovery._conclude import unknowns
-from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_DIRECTIONS
+from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_FIRST
 from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
 
@@ -112,7 +112,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, gap = facts.layer, facts.gap
     k = facts.x.shape[1]
     hidden = calibration.HIDDEN if _grows(facts) else 0
-    if hidden and layer.dim <= SEARCH_DIRECTIONS and layer.num_heads <= GUESSED_HEADS:
+    if hidden and layer.dim <= SEARCH_FIRST and layer.num_heads <= GUESSED_HEADS:
         needed = fitted_examples(unknowns(layer, None), k * layer.out_dim)
     else:
         needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)
@@ -191,7 +191,7 @@ def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
     if not reason and (gap.stopped or needed > examples.num):
         reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
         enough = fitted_examples((heads + 1) * (d * d + d + d * o) + o, k * o)
-        feasible = None if d <= SEARCH_DIRECTIONS and enough <= examples.num else False
+        feasible = None if d <= SEARCH_FIRST and enough <= examples.num else False
         reason += "" if feasible is False else "; random starts may find them all the same"
     size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
     spectral = RouteAdvice("spectral", feasible, needed, size, reason)

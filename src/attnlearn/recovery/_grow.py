@@ -6,7 +6,8 @@ smaller than the others is lost beside them. The fit of the others then leaves a
 noise: none of the known causes must explain it. Below, it is noise unless its own moment shows a head. A further head
 with random scores, refined together with the others, finds what is missing. Of several that are missing one alone lowers the
 error by little, so others are added to it as long as each lowers it at all; what they have not brought down by much in the
-end, stays as it was.
+end, stays as it was. Where the tokens are such as the moment does not model, the heads that it showed may be
+none: then random starts are searched first (`spectral/_search`).
 
 Cost: a refine of full rank for every head tried, only after such a misfit; with noisy outputs one moment. With three heads in twelve
 dimensions, of which one was flat or nearly so, or two or three had W parallel or opposite, the first start found what was
@@ -29,6 +30,7 @@ from attnlearn.recovery._refining import answer, fitted
 from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._prepare import prepare
+from attnlearn.recovery.spectral._search import search, searchable
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import from_white
 from attnlearn.solve._certify import head_separation
@@ -43,6 +45,8 @@ def growing(refine: PhaseFunction, first: PhaseFunction) -> PhaseFunction:
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
         seen = found = first(problem, state, tools)
         tried: list[dict[str, Any]] = []
+        if _misfit(found) and _misled(problem, found[0]):
+            seen = found = _searched(problem, found, refine, tools)
         kept, ahead = found, 0
         while _affordable(problem, found[0]) and _missing(problem, found, tools, again=bool(tried)):
             further = _one_more(problem, found, refine, tools, tried)
@@ -55,6 +59,24 @@ def growing(refine: PhaseFunction, first: PhaseFunction) -> PhaseFunction:
         return state, info | ({"grown": tried} if tried else {})
 
     return run
+
+
+def _misled(problem: Problem, state: State) -> bool:
+    """Whether the heads were read from a moment that does not model these tokens, and a search can be afforded."""
+    return state.stopped is None and searchable(problem, state, "NOT_ATTENTION")
+
+
+def _searched(
+    problem: Problem, found: tuple[State, dict[str, Any]], refine: PhaseFunction, tools: Tools
+) -> tuple[State, dict[str, Any]]:
+    """What random starts find, refined; `found` itself when they do no better."""
+    state, info = found
+    try:
+        start, evidence = search(problem, dataclasses.replace(state, stopped="NOT_ATTENTION"), tools)
+    except Stop as stop:
+        return state, info | {"searched": stop.evidence["searched"]}
+    state, info = refine(problem, dataclasses.replace(start, stopped=None), tools)
+    return state, info | evidence
 
 
 def _error(found: tuple[State, dict[str, Any]]) -> float:

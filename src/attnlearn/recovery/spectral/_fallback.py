@@ -1,7 +1,7 @@
 """Fallback: what the phases cannot do is left to a guess and to the search, before them or after.
 
-On tokens that the moment does not model the search comes first, where it is affordable, and phases after it have nothing to do.
-Otherwise guess and search stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the
+On tokens that the moment does not model the search comes first, where they vary in few directions, and phases after it have nothing
+to do. Otherwise guess and search stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the
 others let it pass, and when neither the guess nor the search explains the examples the run ends with that outcome after all.
 """
 
@@ -26,7 +26,8 @@ def or_search(phase: PhaseFunction) -> PhaseFunction:
 
     @wraps(phase)
     def run(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-        if not searchable(problem, state, "TOKENS_DEGENERATE"):
+        few = state.inverse.shape[0] <= calibration.SEARCH_FIRST
+        if not (few and searchable(problem, state, "TOKENS_DEGENERATE")):
             return phase(problem, state, tools)
         try:
             return search(problem, state, tools)

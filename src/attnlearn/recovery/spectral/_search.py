@@ -21,7 +21,6 @@ leaves a misfit.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -42,11 +41,13 @@ from attnlearn.solve._refine import RefineConfig, refine
 def searchable(problem: Problem, state: State, outcome: str) -> bool:
     """Whether the moment failed for want of examples, on heads of rank one, or on tokens that it does not model, and the
     search is affordable and was not made before."""
-    if state.searched or state.inverse.shape[0] > calibration.SEARCH_DIRECTIONS:
+    directions = state.inverse.shape[0]
+    if state.searched or directions > calibration.SEARCH_DIRECTIONS:
         return False
-    if outcome == "LOW_EFFECTIVE_RANK" or unmodelled(problem, state):
+    if unmodelled(problem, state):
         return True
-    return outcome == "TOO_FEW_EXAMPLES" and _few(problem, state)
+    hidden = outcome == "LOW_EFFECTIVE_RANK" or (outcome == "TOO_FEW_EXAMPLES" and _few(problem, state))
+    return hidden and directions <= calibration.SEARCH_FIRST
 
 
 def _few(problem: Problem, state: State) -> bool:
@@ -62,9 +63,9 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     judge = _Judge(problem, tools)
     tried: list[dict[str, Any]] = []
     best: _Found | None = None
-    for start in starts(problem, state, judge.fit.y.size, tools, tried):
-        wide = judge.refined(start, calibration.SEARCH_TOLERANCE)
-        entry = {"heads": start.num_heads, "select_error": wide.error, "steps": wide.steps}
+    for start, rank in starts(problem, state, judge.fit.y.size, tools, tried):
+        wide = judge.refined(start, rank, calibration.SEARCH_TOLERANCE)
+        entry = {"heads": start.num_heads, "rank": rank, "select_error": wide.error, "steps": wide.steps}
         tools.progress.update(heads=start.num_heads, error=wide.error)
         found = judge.without_needless(wide, problem.num_heads)
         tried.append(
@@ -82,12 +83,13 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
             state.stopped or "TOKENS_DEGENERATE", {"searched": tried} | _needed(problem, state, tried), state
         )
     layer = best.layer.astype(problem.examples.dtype)
-    found = dataclasses.replace(state, num_heads=layer.num_heads, rank=None, **layer.parameters._asdict())
-    return found, {"searched": tried}
+    answer = {"num_heads": layer.num_heads, "rank": best.rank, **layer.parameters._asdict()}
+    return dataclasses.replace(state, **answer), {"searched": tried}
 
 
 class _Found(NamedTuple):
     layer: AttentionLayer
+    rank: int | None
     error: float  # on select examples
     residual: float  # on fit examples
     steps: int
@@ -102,7 +104,7 @@ class _Judge:
         self.select = held(problem.examples, problem.split.select)
         self.scale, self.dtype, self.seed = example_scale(fit), problem.examples.dtype, tools.seed
 
-    def refined(self, start: AttentionLayer, tolerance: float) -> _Found:
+    def refined(self, start: AttentionLayer, rank: int | None, tolerance: float) -> _Found:
         """The optimum near a start, as far as the search wants it."""
         config = RefineConfig(
             max_steps=calibration.SEARCH_STEPS,
@@ -112,9 +114,10 @@ class _Judge:
             average=False,
             seed=self.seed,
         )
-        found = refine(start, self.fit.x, self.fit.y, mask=self.fit.mask, config=config)
+        found = refine(start, self.fit.x, self.fit.y, mask=self.fit.mask, rank=rank, config=config)
         errors = unit_errors(found.layer.astype(self.dtype), self.select, self.scale)
-        return _Found(found.layer, float(np.sqrt(np.mean(errors**2))), found.residual, len(found.steps))
+        error = float(np.sqrt(np.mean(errors**2)))
+        return _Found(found.layer, found.rank, error, found.residual, len(found.steps))
 
     def without_needless(self, wide: _Found, heads: int | None) -> _Found | None:
         """The fit without the heads that it can do without, or with as many as are given; None if that explains too little."""
@@ -124,7 +127,8 @@ class _Judge:
         for kept in self.remaining(wide, heads):
             layer = wide.layer
             chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
-            found = self.refined(AttentionLayer(*chosen, causal=layer.causal), calibration.SEARCH_EXACT)
+            start = AttentionLayer(*chosen, causal=layer.causal)
+            found = self.refined(start, wide.rank, calibration.SEARCH_EXACT)
             if found.error <= enough and not memorised(found.residual, found.error):
                 return found
         return None
@@ -146,40 +150,33 @@ class _Judge:
 
 def starts(
     problem: Problem, state: State, equations: int, tools: Tools, tried: list[dict[str, Any]]
-) -> Iterator[AttentionLayer]:
-    """Layers of small random scores on the tokens' support, some for every width that the equations can tell.
+) -> Iterator[tuple[AttentionLayer, int | None]]:
+    """Layers of small random scores on the tokens' support, and the rank that they keep: of full rank and of low, for every width.
 
-    A width is given up when two starts ended at the same error, and the search when a larger width did not help (`tried`).
+    The equations may be too few for a width; then as many heads as they can tell, twice. The search ends when a larger width did
+    not help (`tried`).
     """
-    errors: list[float] = []
-    for width in _widths(problem, state, equations):
+    directions, least, errors = state.inverse.shape[0], problem.num_heads or 1, []
+    for usual in calibration.SEARCH_WIDTHS:
         if len(errors) > 1 and errors[-1] > calibration.SEARCH_WIDER * errors[-2]:
             return
-        rng = tools.rng(f"search {width}")
-        for _ in range(calibration.SEARCH_STARTS):
-            if not _settled(tried, width):
-                yield _start(problem, state, width, rng)
-        errors.append(min(entry["select_error"] for entry in tried if entry["heads"] == width))
+        seen = len(tried)
+        for rank in (None, max(calibration.SEARCH_RANK, directions // calibration.SEARCH_RANK)):
+            most = _most(problem, state, equations, rank)
+            width = min(most, max(least, usual))
+            again = (width, rank) in {(entry["heads"], entry["rank"]) for entry in tried}
+            if width < least or again or (rank is not None and rank >= directions):
+                continue
+            rng = tools.rng(f"search {width} {rank}")
+            for _ in range(2 if width < calibration.SEARCH_WIDTHS[0] else 1):
+                yield _start(problem, state, width, rng, rank), rank
+        errors += [min(entry["select_error"] for entry in tried[seen:])] if tried[seen:] else []
 
 
-def _widths(problem: Problem, state: State, equations: int) -> list[int]:
-    """Numbers of heads to start with: enough for the number that is given, and not more than the equations can tell."""
-    one, out = unknowns(_start(problem, state, 1), None), problem.examples.out_dim
-    most = int((equations / EQUATIONS_NEEDED - out) // (one - out))
-    least = problem.num_heads or 1
-    return sorted(
-        {
-            width
-            for width in (min(most, max(least, usual)) for usual in calibration.SEARCH_WIDTHS)
-            if width >= least
-        }
-    )
-
-
-def _settled(tried: list[dict[str, Any]], heads: int) -> bool:
-    """Whether two starts with so many heads ended at the same error: others will as well."""
-    errors = sorted(entry["select_error"] for entry in tried if entry["heads"] == heads)
-    return any(b <= (1 + calibration.SEARCH_AGREE) * a for a, b in itertools.pairwise(errors))
+def _most(problem: Problem, state: State, equations: int, rank: int | None) -> int:
+    """Heads of that rank which the equations can tell."""
+    one, out = unknowns(_start(problem, state, 1), rank), problem.examples.out_dim
+    return int((equations / EQUATIONS_NEEDED - out) // (one - out))
 
 
 def _needed(problem: Problem, state: State, tried: list[dict[str, Any]]) -> dict[str, int]:
@@ -196,11 +193,21 @@ def _needed(problem: Problem, state: State, tried: list[dict[str, Any]]) -> dict
 
 
 def _start(
-    problem: Problem, state: State, heads: int, rng: np.random.Generator | None = None
+    problem: Problem,
+    state: State,
+    heads: int,
+    rng: np.random.Generator | None = None,
+    rank: int | None = None,
 ) -> AttentionLayer:
     """`heads` heads of small random scores, or of none."""
     r, out = state.inverse.shape[0], problem.examples.out_dim
-    white = np.zeros((heads, r, r)) if rng is None else rng.standard_normal((heads, r, r))
+    if rng is None:
+        white = np.zeros((heads, r, r))
+    elif rank is None:
+        white = rng.standard_normal((heads, r, r))
+    else:
+        left, right = rng.standard_normal((2, heads, r, rank)) / np.sqrt(np.sqrt(rank))
+        white = left @ np.swapaxes(right, 1, 2)
     zeros = np.zeros((heads, r)), np.zeros((heads, r, out)), np.zeros(out)
     return AttentionLayer(
         **from_white(state, white * calibration.SEARCH_SCORES / r, *zeros), causal=bool(state.causal)
