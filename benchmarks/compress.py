@@ -4,7 +4,8 @@ All sides get the same tokens; errors are relative to the spread of the source's
 that nobody fitted. `ratio` compares ours with each rival at the same number of heads. `bound_on_ratio` is what any
 layer with so many heads can reach against dropping when attention is taken to first order in its scores: the tail of
 the singular values of sum_i vec(Theta_i) vec(W_i)^T in white coordinates over the tail that the best drop leaves. It
-explains ratios near one: heads that are nearly orthogonal cannot be merged.
+explains ratios near one: heads that are nearly orthogonal cannot be merged. `least_error`, on Gaussian tokens, is below the error of
+every layer with so many heads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from attnlearn import AttentionLayer, CompressConfig, compress, load
 from attnlearn.solve._chunks import whitening
+from benchmarks.least_error import least_error
 from benchmarks.recover import tokens
 from benchmarks.rivals.pruning import prune
 
@@ -65,6 +67,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         "error": relative_error(solution.layer, layer, fresh),
         "bound_on_ratio": first_order_bound(layer, x, case["heads"]),
     }
+    if case["tokens"] == "gaussian":
+        result["least_error"] = least_error(layer, case["k"], case["heads"])
     rivals = {name: relative_error(r, layer, fresh) for name, r in prune(layer, x, case["heads"]).items()}
     result["rivals"] = rivals
     result["ratio"] = {name: result["error"] / max(value, 1e-300) for name, value in rivals.items()}

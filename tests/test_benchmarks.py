@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from attnlearn import AttentionLayer, CompressConfig, compress, data
+from benchmarks.least_error import least_error
 from benchmarks.recover import BASE, D32
 from benchmarks.render import _suites, rendered
 from benchmarks.render._lines import read
@@ -99,3 +101,19 @@ def test_a_ratio_that_fell_by_more_than_a_third_is_loud(now: float, loud: bool, 
 def test_what_fell_keeps_its_old_value() -> None:
     assert fallen({"a": 1.0, "new": 1.0}, {"a": 2.0, "gone": 9.0}) == ["a: 1 ×, was 2 ×"]
     assert kept({"a": 1.0, "new": 1.0}, {"a": 2.0, "gone": 9.0}) == {"a": 2.0, "gone": 9.0, "new": 1.0}
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_no_compressed_layer_is_below_the_least_error(seed: int, heads: int) -> None:
+    layer = AttentionLayer.random(4, 24, rank=6, bias=True, seed=seed)
+    bound = least_error(layer, 5, heads, queries=40, seed=seed)
+    config = CompressConfig(num_examples=3_000, down_to=heads)
+    found = compress(layer, data.Gaussian(5, 24), num_heads=heads, config=config, seed=seed)
+    assert 0.05 < bound < found.stats["error"]
+
+
+def test_redundant_heads_need_not_cost_anything(seed: int) -> None:
+    layer = AttentionLayer.random(4, 24, rank=6, seed=seed)
+    twice = layer.replace(theta=layer.theta[[0, 1, 0, 1]])
+    assert least_error(twice, 5, 2, queries=10, seed=seed) < 1e-6
+    assert least_error(twice, 5, 1, queries=40, seed=seed) > 0.1

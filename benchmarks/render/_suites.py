@@ -262,13 +262,14 @@ def compress(suite: Suite) -> str:
             for rival in ("drop", "drop, output refit", "drop, full refit")
         ]
         rows.append([
-            name, cases(row), figure(row.values("error"), "{:.2g}"), *rivals,
+            name, cases(row), figure(row.values("error"), "{:.2g}"), figure(row.values("least_error"), "{:.2g}"), *rivals,
             figure(row.values("ratio", "drop, full refit"), "{:.2f}"), figure(row.values("seconds"), "{:.0f}"),
         ])  # fmt: skip
     columns = [
         "layer and target",
         "cases",
         "error",
+        "no layer is below",
         "drop heads",
         "drop, refit outputs",
         "drop, refit all",
