@@ -17,6 +17,7 @@ import numpy as np
 
 from attnlearn import convert, data, distance, recover
 from benchmarks.recover import relative_error
+from tests.problems import broken_claims
 
 DIM, HEADS, BLOCKS, EPOCHS, COPIES = 32, 4, 2, 40, 4
 JITTER = 0.02
@@ -64,6 +65,13 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             "directions": int(solution.stats["support"].basis.shape[1]),
             "parameter_error": distance(solution.layer, truth, support=solution.stats["support"]).max,
             "fresh_error": relative_error(solution.layer, truth, tokens),
+            "broken": broken_claims(
+                solution.certificate,
+                solution.layer,
+                truth,
+                (tokens, truth(tokens)),
+                solution.stats["support"],
+            ),
         }
     return result
 

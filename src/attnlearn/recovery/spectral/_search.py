@@ -174,9 +174,10 @@ def starts(
 
 
 def _most(problem: Problem, state: State, equations: int, rank: int | None) -> int:
-    """Heads of that rank which the equations can tell."""
-    one, out = unknowns(_start(problem, state, 1), rank), problem.examples.out_dim
-    return int((equations / EQUATIONS_NEEDED - out) // (one - out))
+    """Heads whose Theta have that rank, and whose W are free, which the equations can tell."""
+    r, out = state.inverse.shape[0], problem.examples.out_dim
+    scores = r * r if rank is None else rank * (2 * r - rank)
+    return int((equations / EQUATIONS_NEEDED - out) // (scores + r + r * out))
 
 
 def _needed(problem: Problem, state: State, tried: list[dict[str, Any]]) -> dict[str, int]:
