@@ -66,7 +66,6 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     for start, rank in starts(problem, state, judge.fit.y.size, tools, tried):
         wide = judge.refined(start, rank, calibration.SEARCH_TOLERANCE)
         entry = {"heads": start.num_heads, "rank": rank, "select_error": wide.error, "steps": wide.steps}
-        tools.progress.update(heads=start.num_heads, error=wide.error)
         found = judge.without_needless(wide, problem.num_heads)
         tried.append(
             entry | ({} if found is None else {"left": found.layer.num_heads, "left_error": found.error})
@@ -102,7 +101,7 @@ class _Judge:
         fit = held(problem.examples, problem.split.fit[: calibration.SEARCH_EXAMPLES])
         self.fit = dataclasses.replace(fit, x=fit.x.astype(np.float64), y=fit.y.astype(np.float64))
         self.select = held(problem.examples, problem.split.select)
-        self.scale, self.dtype, self.seed = example_scale(fit), problem.examples.dtype, tools.seed
+        self.scale, self.dtype, self.tools = example_scale(fit), problem.examples.dtype, tools
 
     def refined(self, start: AttentionLayer, rank: int | None, tolerance: float) -> _Found:
         """The optimum near a start, as far as the search wants it."""
@@ -112,9 +111,17 @@ class _Judge:
             max_examples=calibration.SEARCH_USED,
             tolerance=tolerance,
             average=False,
-            seed=self.seed,
+            seed=self.tools.seed,
         )
-        found = refine(start, self.fit.x, self.fit.y, mask=self.fit.mask, rank=rank, config=config)
+        found = refine(
+            start,
+            self.fit.x,
+            self.fit.y,
+            mask=self.fit.mask,
+            rank=rank,
+            config=config,
+            on_step=lambda step: self.tools.progress.update(heads=start.num_heads, residual=step["residual"]),
+        )
         errors = unit_errors(found.layer.astype(self.dtype), self.select, self.scale)
         error = float(np.sqrt(np.mean(errors**2)))
         return _Found(found.layer, found.rank, error, found.residual, len(found.steps))
