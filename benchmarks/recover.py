@@ -49,10 +49,11 @@ def cases(tier: str) -> list[dict[str, Any]]:
     rows = easy + [D16 | {"scale": scale} for scale in (0.5, 2.0, 6.0)]
     rows += [D32 | {"bias": True, "causal": True}]
     inexact = [D32 | {"stored": stored} for stored in ("float32", "bfloat16")] + [D32 | {"noise": 1e-3}]
+    words = [row | {"tokens": "words"} for row in (D16 | {"scale": 2.0}, D32, D32 | {"heads": 12})]
     antibody = [REAL | {"layer": f"sapiens-vh-layer{number}"} for number in (0, 3)]
     once = [D64, *antibody]
     if tier == "bench":
-        return seeded(rows + inexact, 3) + seeded([D32 | {"rival": True}, *once], 1)
+        return seeded(rows + inexact + words, 3) + seeded([D32 | {"rival": True}, *once], 1)
     halved = [D32 | {"num": num, "rival": True} for num in (2_500, 1_250, 625, 312, 156)]
     growing = [
         D32 | {"heads": m, "rank": 8, "num": 20_000 if m < 16 else 40_000} for m in (1, 2, 4, 8, 16, 24)
@@ -68,7 +69,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
     return (
         seeded(rows, 20)
         + seeded([D64], 10)
-        + seeded(inexact, 5)
+        + seeded(inexact + words, 5)
         + seeded(against, 3)
         + seeded(halved + growing, 5)
         + seeded(once, 1)
@@ -188,8 +189,11 @@ def problem(case: dict[str, Any]) -> tuple[AttentionLayer, np.ndarray, np.ndarra
 
 
 def tokens(case: dict[str, Any], d: int, num: int, rng: np.random.Generator) -> np.ndarray:
-    """Tokens of the case's kind; `normalized correlated`: AR(0.7), covariance of condition 1e3, LayerNorm."""
+    """Tokens of the case's kind; `words`: from a list of 3 d; `normalized correlated`: AR(0.7), covariance of condition 1e3, LayerNorm."""
     k = case["k"]
+    if case["tokens"] == "words":
+        words = np.random.default_rng([case["seed"], 3]).standard_normal((3 * d, d))
+        return words[rng.integers(len(words), size=(num, k))]
     x = rng.standard_normal((num, k, d))
     if case["tokens"] == "boolean":
         return np.where(x > 0, 1.0, -1.0)
