@@ -63,7 +63,12 @@ class Suite:
             return "not run"
         commits = sorted({line["commit"].rstrip("+") for line in self.lines})
         dates = sorted({line["date"] for line in self.lines})
-        machines = sorted({f"{line['cpus']} CPUs ({line['machine']})" for line in self.lines})
+        machines = sorted(
+            {
+                f"{line['cpus']} CPU{'s' if line['cpus'] > 1 else ''} ({line['machine']})"
+                for line in self.lines
+            }
+        )
         shown = ", ".join(f"`{commit}`" for commit in commits[:6]) + (
             " and others" if len(commits) > 6 else ""
         )

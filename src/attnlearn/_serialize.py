@@ -21,6 +21,7 @@ from attnlearn._maps import SampleInputs, attention_json, head_maps, patterns_js
 from attnlearn._result import Solution
 from attnlearn._summary import head_similarity, singular_values, summarize
 from attnlearn._version import __version__
+from attnlearn.engine._threads import own_threads
 
 SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 1
 
@@ -82,8 +83,8 @@ def _versions() -> dict[str, str]:
 
 
 def provenance() -> dict[str, Any]:
-    """Versions and machine type; no names of users, hosts or folders."""
-    return {"versions": dict(_versions()), "machine": platform.machine(), "cpus": os.cpu_count()}
+    """Versions, machine type and the processors that may be used; no names of users, hosts or folders."""
+    return {"versions": dict(_versions()), "machine": platform.machine(), "cpus": own_threads()}
 
 
 def _today() -> str:

@@ -2,5 +2,6 @@
 
 from tests.problems._hostile import HOSTILE, Problem, hostile_problems
 from tests.problems._judge import broken_claims
+from tests.problems._unmodelled import UNMODELLED
 
-__all__ = ["HOSTILE", "Problem", "broken_claims", "hostile_problems"]
+__all__ = ["HOSTILE", "UNMODELLED", "Problem", "broken_claims", "hostile_problems"]

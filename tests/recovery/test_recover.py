@@ -12,7 +12,7 @@ from attnlearn import AttentionLayer, NotEstablished, Outcome, data, distance, r
 from attnlearn._certificate import Status
 from attnlearn._serialize import schema
 from attnlearn.recovery.spectral import SpectralConfig
-from tests.problems import HOSTILE, broken_claims
+from tests.problems import HOSTILE, UNMODELLED, broken_claims
 from tests.problems import _teachers as teachers
 
 DIM, TOKENS, HEADS, NUM = 8, 4, 2, 4000  # one shape for most tests, so that little is compiled
@@ -183,9 +183,9 @@ def test_hostile_problems_end_in_a_right_outcome(family: str, seed: int) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", HOSTILE)
+@pytest.mark.parametrize("family", HOSTILE | UNMODELLED)
 def test_the_whole_hostile_suite(family: str, seed: int) -> None:
-    problem = HOSTILE[family](np.random.default_rng([seed, 6]))
+    problem = (HOSTILE | UNMODELLED)[family](np.random.default_rng([seed, 6]))
     found = recover(problem.x, problem.y, raise_on_failure=False, **problem.options)
     assert found.outcome.name in problem.right
     if found.certified:
