@@ -13,7 +13,7 @@ from attnlearn.engine import Engine, Progress, Stop, Tools
 from attnlearn.recovery.spectral import _fallback
 from attnlearn.recovery.spectral._fallback import or_fallback, or_search
 from attnlearn.recovery.spectral._prepare import prepare
-from attnlearn.recovery.spectral._search import search, searchable
+from attnlearn.recovery.spectral._search import NOTHING, search, searchable
 from attnlearn.recovery.spectral._state import Problem, State, repeated
 from attnlearn.recovery.spectral._unmix import unmix
 from attnlearn.solve._split import Split
@@ -91,8 +91,9 @@ def test_a_guess_that_proves_nothing_gives_way_to_the_search(tools, monkeypatch)
         assert ("searched" in evidence) is not proved
 
 
-def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:
-    x = tokens(rng)
+@pytest.mark.parametrize(("num", "outcome"), [(60, "TOO_FEW_EXAMPLES"), (NUM, "NOT_ATTENTION")])
+def test_a_search_that_finds_nothing_ends_as_the_phase_did_or_says_why(rng, tools, num, outcome) -> None:
+    x = tokens(rng)[:num]
     y = np.tanh(x @ rng.standard_normal((DIM, DIM))) * x.mean(axis=1, keepdims=True)  # no attention layer
     problem, state = prepared(x, y, tools, num_heads=1)
 
@@ -103,8 +104,8 @@ def test_a_search_that_finds_nothing_ends_as_the_phase_did(rng, tools) -> None:
     assert (left.stopped, evidence["stopped"]) == ("TOO_FEW_EXAMPLES", "TOO_FEW_EXAMPLES")
     with pytest.raises(Stop) as stop:
         or_fallback(moment, last=True)(problem, left, tools)
-    assert stop.value.outcome_name == "TOO_FEW_EXAMPLES"
-    assert stop.value.evidence["examples_needed"] == 123
+    assert stop.value.outcome_name == outcome
+    assert ("examples_needed" in stop.value.evidence) == (outcome == "TOO_FEW_EXAMPLES")
     tried = stop.value.evidence["searched"]
     assert tried
     assert not any("left" in entry for entry in tried)
@@ -168,9 +169,18 @@ def test_a_search_that_fails_leaves_the_moment_its_turn(rng, tools) -> None:
         problem, split=Split(problem.split.fit[:3], problem.split.select, problem.split.certify)
     )
     left, evidence = or_search(found)(few, state, tools)
-    assert left.searched
+    assert left.searched == NOTHING
     assert evidence == {"searched": [], "phase": "moment"}
     with pytest.raises(Stop) as stop:
         or_search(stopped)(few, state, tools)
-    assert stop.value.state.searched
+    assert stop.value.state.searched == NOTHING
     assert stop.value.evidence == {"searched": [], "phase": "moment"}
+
+
+def test_what_many_heads_do_not_fit_is_no_attention(rng, seed) -> None:
+    words = rng.standard_normal((24, 8))[rng.integers(24, size=(2_500, 4))]
+    y = np.tanh(words.reshape(2_500, -1) @ rng.standard_normal((32, 32)) / 3).reshape(words.shape)
+    solution = recover(words, y, seed=seed, raise_on_failure=False)
+    assert solution.outcome is Outcome.NOT_ATTENTION
+    assert solution.stats["diagnosis"]["cause"]
+    assert "examples_needed" not in solution.stats

@@ -2,7 +2,8 @@
 
 On tokens that the moment does not model the search comes first, where they vary in few directions, and phases after it have nothing
 to do. Otherwise guess and search stand in the place of the last phase: a phase that ends with an outcome leaves it in the state, the
-others let it pass, and when neither the guess nor the search explains the examples the run ends with that outcome after all.
+others let it pass, and when neither the guess nor the search explains the examples the run ends with that outcome after all; or
+with NOT_ATTENTION, where a search with many heads could not even fit what it was shown.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from functools import wraps
 from typing import Any
 
 from attnlearn.engine import Stop, Tools
+from attnlearn.recovery._calibration import DIAGNOSED
+from attnlearn.recovery._conclude import held
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._guess import guess, guessable, last_step
-from attnlearn.recovery.spectral._search import search, searchable
+from attnlearn.recovery.spectral._search import MISFITS, search, searchable
 from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.solve._diagnose import diagnose
 
 PhaseFunction = Callable[[Problem, State, Tools], tuple[State, dict[str, Any]]]
 
@@ -57,7 +61,7 @@ def or_fallback(phase: PhaseFunction, last: bool = False) -> PhaseFunction:
             except Stop as stop:
                 state = _left(state if stop.state is None else stop.state, stop)
                 if not (guessable(problem, state) or searchable(problem, state, stop.outcome_name)):
-                    raise
+                    raise _ended(problem, state, stop) from None
                 evidence = stop.evidence | {"stopped": stop.outcome_name}
         if not last:
             return state, evidence or {"skipped": state.stopped}
@@ -92,4 +96,14 @@ def _instead(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[
     if guessed is not None:
         return guessed, evidence
     needed = {} if state.examples_needed is None else {"examples_needed": state.examples_needed}
-    raise Stop(state.stopped, needed | evidence, state)
+    raise _ended(problem, state, Stop(state.stopped, needed | evidence, state))
+
+
+def _ended(problem: Problem, state: State, stop: Stop) -> Stop:
+    """How a run without an answer ends: as its phase did, or with what the search saw."""
+    if state.searched != MISFITS:
+        return stop
+    sample = held(problem.examples, problem.split.fit[:DIAGNOSED])
+    cause = diagnose(sample.x, sample.y, sample.mask, bool(state.causal))
+    kept = {name: value for name, value in stop.evidence.items() if name != "examples_needed"}
+    return Stop("NOT_ATTENTION", kept | {"diagnosis": cause.to_json()}, state)

@@ -37,12 +37,15 @@ from attnlearn.solve._certify import Held, example_scale, unit_errors
 from attnlearn.solve._drop import Ground, drop_order
 from attnlearn.solve._refine import RefineConfig, refine
 
+FOUND, MISFITS, NOTHING = "found", "misfits", "nothing"
+"""How a search ends: with heads; with more heads than layers have, which do not even fit the fit side; or without a word on it."""
+
 
 def searchable(problem: Problem, state: State, outcome: str) -> bool:
     """Whether the moment failed for want of examples, on heads of rank one, or on tokens that it does not model, and the
     search is affordable and was not made before."""
     directions = state.inverse.shape[0]
-    if state.searched or directions > calibration.SEARCH_DIRECTIONS:
+    if state.searched is not None or directions > calibration.SEARCH_DIRECTIONS:
         return False
     if unmodelled(problem, state):
         return True
@@ -65,7 +68,13 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     best: _Found | None = None
     for start, rank in starts(problem, state, judge.fit.y.size, tools, tried):
         wide = judge.refined(start, rank, calibration.SEARCH_TOLERANCE)
-        entry = {"heads": start.num_heads, "rank": rank, "select_error": wide.error, "steps": wide.steps}
+        entry = {
+            "heads": start.num_heads,
+            "rank": rank,
+            "residual": wide.residual,
+            "select_error": wide.error,
+            "steps": wide.steps,
+        }
         found = judge.without_needless(wide, problem.num_heads)
         tried.append(
             entry | ({} if found is None else {"left": found.layer.num_heads, "left_error": found.error})
@@ -76,14 +85,20 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
         best = found if best is None or found.error < best.error else best
         if found.error <= calibration.SEARCH_FOUND or agreed:
             break
-    state = dataclasses.replace(state, searched=True)
     if best is None:
-        raise Stop(
-            state.stopped or "TOKENS_DEGENERATE", {"searched": tried} | _needed(problem, state, tried), state
-        )
+        state = dataclasses.replace(state, searched=MISFITS if _misfits(tried) else NOTHING)
+        evidence = {"searched": tried} | _needed(problem, state, tried)
+        raise Stop(state.stopped or "TOKENS_DEGENERATE", evidence, state)
     layer = best.layer.astype(problem.examples.dtype)
     answer = {"num_heads": layer.num_heads, "rank": best.rank, **layer.parameters._asdict()}
-    return dataclasses.replace(state, **answer), {"searched": tried}
+    return dataclasses.replace(state, searched=FOUND, **answer), {"searched": tried}
+
+
+def _misfits(tried: list[dict[str, Any]]) -> bool:
+    """Whether starts with more heads than layers have leave a misfit that they did not learn by heart."""
+    wide = [entry for entry in tried if entry["heads"] >= calibration.SEARCH_WIDTHS[1]]
+    errors = [(entry["select_error"], entry["residual"]) for entry in wide]
+    return bool(wide) and not any(memorised(residual, error) for error, residual in errors)
 
 
 class _Found(NamedTuple):

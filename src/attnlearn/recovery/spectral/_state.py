@@ -37,8 +37,8 @@ class State:
     moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
     count: num_heads, the heads' coordinates on the span, whether two starts agreed on them, and the share of the select side
     that they leave unexplained. unmix: the layer in the caller's coordinates, and the inferred rank. stopped: the outcome
-    with which a phase ended and left the problem to the fallbacks, and the examples that it asked for. searched: whether random
-    starts were tried.
+    with which a phase ended and left the problem to the fallbacks, and the examples that it asked for. searched: how random
+    starts ended, if they were tried (`_search`).
 
     >>> State().num_heads is None
     True
@@ -71,7 +71,7 @@ class State:
     rank: int | None = None
     stopped: str | None = None
     examples_needed: int | None = None
-    searched: bool = False
+    searched: str | None = None
 
 
 def dependent(problem: Problem, state: State) -> bool:
