@@ -234,3 +234,14 @@ def test_examples_grow_with_the_square_of_what_is_missing() -> None:
     assert weaker == pytest.approx(4 * once, rel=0.01)
     assert spectral_examples(gap, unknowns=10**6, scalars=32) > 10 * once
     assert np.isinf(spectral_examples(replace(gap, values=np.array([1.0, 1e-12])), unknowns=100, scalars=32))
+
+
+def test_words_of_a_list_are_left_to_the_search(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layer = AttentionLayer.random(5, 12, rank=4, seed=seed)
+    words = rng.standard_normal((36, 12))
+    for num, feasible in ((4_000, None), (150, False)):
+        x = words[rng.integers(36, size=(num, 6))]
+        advice = conditions(x, layer(x), seed=seed).advice.of("spectral")
+        assert advice.feasible is feasible
+        assert ("random starts" in advice.reason) or feasible is False

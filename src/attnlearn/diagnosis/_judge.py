@@ -27,7 +27,7 @@ from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
 from attnlearn.recovery._conclude import unknowns
-from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_FIRST
+from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_DIRECTIONS, SEARCH_FIRST
 from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
 
@@ -183,12 +183,22 @@ def _sculpt(facts: Facts, checks: list[Check]) -> RouteAdvice:
 def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
     """What data alone can say about the routes."""
     o, d, k = examples.out_dim, examples.dim, examples.tokens
-    heads = max(gap.heads, 1)
-    needed = spectral_examples(gap, heads * (d * d + d + d * o) + o, k * o)
-    reason = "" if gap.stopped is None or gap.stopped == "TOO_FEW_EXAMPLES" else Outcome[gap.stopped].remedy
+    searched = (
+        gap.stopped == "TOKENS_DEGENERATE" and gap.floor > 0
+    )  # more values than heads: tokens that the moment does not model
+    heads = GUESSED_HEADS if searched else max(gap.heads, 1)
+    unknown = heads * (d * d + d + d * o) + o
+    needed = fitted_examples(unknown, k * o) if searched else spectral_examples(gap, unknown, k * o)
+    open_to_search = searched or gap.stopped in (None, "TOO_FEW_EXAMPLES")
+    reason = "" if open_to_search else Outcome[gap.stopped].remedy
     reason = reason or (SAID["C2.keys"] if keys < 3 else "")
     feasible: bool | None = not reason
-    if not reason and (gap.stopped or needed > examples.num):
+    if not reason and searched:
+        feasible = None if d <= SEARCH_DIRECTIONS and needed <= examples.num else False
+        reason = (
+            f"the moment does not model these tokens; random starts are searched, for {heads} heads and more"
+        )
+    elif not reason and (gap.stopped or needed > examples.num):
         reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
         enough = fitted_examples((heads + 1) * (d * d + d + d * o) + o, k * o)
         feasible = None if d <= SEARCH_FIRST and enough <= examples.num else False
