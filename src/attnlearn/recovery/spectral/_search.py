@@ -157,7 +157,9 @@ class _Judge:
 
     def remaining(self, wide: _Found, heads: int | None) -> list[np.ndarray]:
         """The likeliest sets of heads that are no needless ones: those before whose loss the price of a drop leaps."""
-        some, mask = slice(calibration.SEARCH_PRICED), self.fit.mask
+        rows = calibration.SEARCH_PRICED_ROWS * wide.layer.query_bias.size
+        some = slice(max(calibration.SEARCH_PRICED, rows // self.fit.x.shape[1]))
+        mask = self.fit.mask
         priced = Held(self.fit.x[some], self.fit.y[some], None if mask is None else mask[some])
         ground = Ground(priced, wide.layer.causal)
         order = list(drop_order(ground.enter(wide.layer), ground))
