@@ -215,7 +215,7 @@ class _Attempts:
         )
         if whole.error >= calibration.WHOLE_BETTER * best.error:
             return best
-        return whole if whole.enough else self.attempt(whole.refined.layer, self.fit, None)
+        return whole if whole.enough else self.continued(self.attempt(whole.refined.layer, self.fit, None))
 
     def with_every_example(self, best: _Attempt) -> _Attempt:
         """Where there is noise to average out."""

@@ -256,7 +256,8 @@ class _Run:
 
     def doubtful(self, stop: str | None, residual: float, shrink: float) -> bool:
         """Whether a small residual that hardly falls may be due to inner solves in float32."""
-        held = stop in ("noise", "stalled") or (stop is None and shrink > calibration.HALVED)
+        held = stop in ("floor", "noise", "stalled") or (stop is None and shrink > calibration.HALVED)
+        held &= residual > calibration.FLOOR * float(np.finfo(np.float64).eps)
         return self.config.thorough and residual <= calibration.DOUBTED and held
 
     def verdict(self, residual: float, shrink: float, promised: float, dtype: Any, final: bool) -> str | None:

@@ -94,12 +94,19 @@ ROWS_PER_UNKNOWN = 12
 """Scalar equations per unknown (2 m^2 + nuisance) of the unmixing; with 12 the residual on select examples is
 2 to 30 % above that on the rows used, most where the span is poor."""
 SEQUENCES_LEAST = 128
+TENSOR_PAIRS = 200
+TENSOR_STARTS = 6
+PENCILS = 8
+TENSOR_STEPS = 40
+TENSOR_SETTLED = 1e-3
+TENSOR_SIZES = 1.0, 2.0, 4.0
+TENSOR_ALIKE = 0.8
 STARTS = 4
 """Random starts; two that agree end the search. On two layers 11 of 12 starts reached the same optimum."""
 START_ROWS = 1 / 3
 """Share of the rows on which starts are compared: four equations per unknown show which optimum is which. Half of the output
 directions, with as many equations, show false ones: of 19 problems three then took a third start, and none does so."""
-ONE_MORE_STEPS = 2
+ONE_MORE_STEPS = 1
 """Steps of the unmixing with one head more, which is evidence and decides nothing: the third lowered the residual by 0.1 %."""
 AGREE = 0.02
 """Relative difference of residuals at which two starts count as the same optimum."""

@@ -27,6 +27,7 @@ from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._rows import Rows, RowSource
+from attnlearn.recovery.spectral._second_order import second_order_start
 from attnlearn.recovery.spectral._state import Problem, State, unmodelled
 from attnlearn.recovery.spectral._varpro import Fit, SpanModel, random_start
 
@@ -56,7 +57,10 @@ def _count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     most = max(1, min(visible if given is None else given, len(values)))
     rng = tools.rng("count")
     model, other = span_models(problem, state, min(most + 1, len(values)), rng)
-    start = best_start(model.leading(most), most, rng, engine=tools.engine)
+    narrow = model.leading(most)
+    start, first = near_estimate(narrow, second_order_start(problem, state, most, rng))
+    if start is None:
+        start = best_start(narrow, most, rng, first, engine=tools.engine)
     a, residuals = _judged(model, other, start, rng, prune=given is None)
     heads = len(a)
     weakest = float(values[heads - 1])
@@ -66,6 +70,7 @@ def _count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
         "given": given,
         "weakest_over_floor": weakest / floor,
         "next_over_floor": float(values[visible] / floor) if visible < len(values) else None,
+        "starts": len(start.shares),
         "examples_for_clear_view": _clear(problem, state, weakest),
         "select_residuals": {str(number): value for number, value in sorted(residuals.items())},
     }
@@ -165,17 +170,32 @@ def span_models(
 
 
 class Unmixed(NamedTuple):
-    """The best of several starts: its coordinates and fit, and the residual share and number of steps of every start."""
+    """The best of several starts: its coordinates and fit, the residual share and number of steps of every start, and whether two
+    of them, or a start and the second order, agreed."""
 
     coordinates: Float[np.ndarray, "m l"]
     fit: Fit
     shares: list[float]
     steps: list[int]
+    agreed: bool
 
-    @property
-    def agreed(self) -> bool:
-        """Whether two starts ended in the best optimum."""
-        return _agreed(self.shares)
+
+def near_estimate(
+    model: SpanModel, estimate: Float[np.ndarray, "m l"] | None
+) -> tuple[Unmixed | None, Float[np.ndarray, "m l"] | None]:
+    """The optimum from an estimate of the heads' directions, if it lies there; otherwise where that start ended, if anywhere."""
+    if estimate is None:
+        return None, None
+    thin = model.thinned(calibration.START_ROWS)
+    sized = [size * estimate for size in calibration.TENSOR_SIZES]
+    a, fit, taken = thin.descend(min(sized, key=lambda start: thin.solve(start).share))
+    moved, kept = (part * model.spread for part in (a, estimate))
+    lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(kept, axis=1)
+    if not np.all(np.einsum("hl,hl->h", moved, kept) >= calibration.TENSOR_ALIKE * lengths):
+        return None, a
+    share = fit.share
+    a, fit, more = model.descend(a)
+    return Unmixed(a, fit, [share], [taken, more], agreed=True), a
 
 
 def best_start(
@@ -202,7 +222,7 @@ def best_start(
         if _agreed(shares):
             break
     a, fit, taken = model.descend(best[0])
-    return Unmixed(a, fit, shares, [*steps, taken])
+    return Unmixed(a, fit, shares, [*steps, taken], _agreed(shares))
 
 
 def _agreed(shares: list[float]) -> bool:
