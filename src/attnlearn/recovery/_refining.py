@@ -64,6 +64,7 @@ def refine_phase(
     for improve in (
         runs.beyond_the_target,
         runs.with_free_rank,
+        runs.beyond_the_target,
         runs.with_every_example,
         runs.without_idle_heads,
         runs.with_flat_heads,
@@ -215,7 +216,9 @@ class _Attempts:
         )
         if whole.error >= calibration.WHOLE_BETTER * best.error:
             return best
-        return whole if whole.enough else self.continued(self.attempt(whole.refined.layer, self.fit, None))
+        if whole.enough or whole.refined.stop == "target":
+            return whole
+        return self.continued(self.attempt(whole.refined.layer, self.fit, None))
 
     def with_every_example(self, best: _Attempt) -> _Attempt:
         """Where there is noise to average out."""

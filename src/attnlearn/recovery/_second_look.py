@@ -18,7 +18,7 @@ from attnlearn.recovery._refining import fitted
 from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._fallback import PhaseFunction
 from attnlearn.recovery.spectral._moment import moment
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, looked_at
 from attnlearn.recovery.spectral._unmix import unmix
 
 
@@ -44,7 +44,9 @@ def with_second_look(refine: PhaseFunction) -> PhaseFunction:
 
 
 def _some_unseen(problem: Problem, state: State) -> bool:
-    return state.moment_examples is not None and state.moment_examples < len(problem.split.fit)
+    return state.moment_examples is not None and state.moment_examples < len(
+        looked_at(problem, state).split.fit
+    )
 
 
 def _start_from_all(

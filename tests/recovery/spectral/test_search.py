@@ -184,3 +184,12 @@ def test_what_many_heads_do_not_fit_is_no_attention(rng, seed) -> None:
     assert solution.outcome is Outcome.NOT_ATTENTION
     assert solution.stats["diagnosis"]["cause"]
     assert "examples_needed" not in solution.stats
+
+
+def test_many_heads_in_few_examples_are_not_called_something_else(seed, rng):
+    """Sixteen random heads learn nothing of twenty-four; on independent tokens that only says that examples are few."""
+    layer = AttentionLayer.random(24, 32, rank=8, seed=seed)
+    x = rng.standard_normal((740, 8, 32))
+    solution = recover(x, layer(x), raise_on_failure=False)
+    assert solution.outcome is Outcome.TOO_FEW_EXAMPLES
+    assert solution.stats["examples_needed"] > 740

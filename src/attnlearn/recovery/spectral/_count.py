@@ -1,7 +1,8 @@
 """Count: how many heads, decided by the floor and judged on select examples.
 
 At most as many heads as singular values above ABOVE_FLOOR times the noise floor (theory, section 3). That many are
-unmixed on fit examples and judged on *select* examples. A value may stand above the floor without being a head: the
+unmixed on fit examples and judged on *select* examples. The unmixing begins where the second order puts the heads
+(`_second_order`), and at random where its optimum lies elsewhere. A value may stand above the floor without being a head: the
 bias of the first-order model does when there are many examples, and the swap of a head of effective rank one is as
 large as the head. So the least head is taken away, the others moved to their new optimum inside the same span, and
 as long as that does not raise the residual on select examples the smaller number is kept. One more than the answer
@@ -28,12 +29,13 @@ from attnlearn.recovery.spectral._blocks import LOCAL
 from attnlearn.recovery.spectral._moment import moment
 from attnlearn.recovery.spectral._rows import Rows, RowSource
 from attnlearn.recovery.spectral._second_order import second_order_start
-from attnlearn.recovery.spectral._state import Problem, State, unmodelled
+from attnlearn.recovery.spectral._state import Problem, State, looked_at, unmodelled
 from attnlearn.recovery.spectral._varpro import Fit, SpanModel, random_start
 
 
 def count(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """The number of heads, with the residuals of its neighbours as evidence; all examples are asked if some are too few."""
+    problem = looked_at(problem, state)
     try:
         return _count(problem, state, tools)
     except Stop as stop:

@@ -30,7 +30,7 @@ from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._floor import examples_needed, measured_floor, noise_floor
 from attnlearn.recovery.spectral._operator import Known, MomentOperator
 from attnlearn.recovery.spectral._rows import RowSource
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, looked_at
 
 Left = Float[np.ndarray, "l u r"]
 Right = Float[np.ndarray, "l r o"]
@@ -41,6 +41,7 @@ def moment(problem: Problem, state: State, tools: Tools, *, every: bool = False)
 
     On few of the fit examples first, then on more, until the heads stand clear of the noise; on all of them if `every`.
     """
+    problem = looked_at(problem, state)
     fit, given = problem.split.fit, problem.num_heads
     rng = tools.rng("moment")
     order, num = rng.permutation(fit), _few(len(fit))

@@ -24,14 +24,29 @@ from attnlearn.engine import Engine, Stop, Tools
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._blocks import LOCAL, over_blocks
+from attnlearn.recovery.spectral._calm import calm_sides, restless
 from attnlearn.recovery.spectral._rows import linear_features, visible_keys, white_tokens
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, looked_at
 
 _CHUNK = 2048
 
 
 def prepare(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
-    """Fill the fields of `State` that later phases read as the statistics of tokens and outputs."""
+    """Fill the fields of `State` that later phases read as the statistics of tokens and outputs; of calm sequences, if tails are heavy."""
+    found, evidence = _described(problem, state, tools)
+    if not restless(problem, found):
+        return found, evidence
+    state = dataclasses.replace(state, **calm_sides(problem, found))
+    try:
+        calm, info = _described(looked_at(problem, state), state, tools)
+    except Stop:
+        return found, evidence
+    if info["support_rank"] < evidence["support_rank"]:
+        return found, evidence
+    return calm, info | {"calm": len(calm.fit), "kurtosis_of_all": evidence["kurtosis"]}
+
+
+def _described(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     examples, fit = problem.examples, problem.split.fit
     fit = fit[:: max(1, len(fit) // enough(examples))]
     support, spectrum = token_support(examples, fit, tools.engine)

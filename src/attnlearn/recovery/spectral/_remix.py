@@ -20,7 +20,7 @@ from attnlearn.engine import Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import best_start, span_models
 from attnlearn.recovery.spectral._rows import output_whitening
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, looked_at
 from attnlearn.recovery.spectral._unmix import from_white, to_white
 
 
@@ -33,7 +33,7 @@ def remix(problem: Problem, state: State, layer: AttentionLayer, tools: Tools) -
     if layer.num_heads < 2 or not (sizes.all() and weights.all()):
         return None
     left, right = left / sizes[:, None, None], right / weights[:, None, None]
-    rng = tools.rng(f"remix {layer.num_heads}")
+    problem, rng = looked_at(problem, state), tools.rng(f"remix {layer.num_heads}")
     span = dataclasses.replace(state, query_basis=left, value_basis=right)
     model, _ = span_models(problem, span, layer.num_heads, rng)
     found = best_start(model, layer.num_heads, rng, np.diag(sizes), tools.engine)

@@ -86,7 +86,9 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
         if found.error <= calibration.SEARCH_FOUND or agreed:
             break
     if best is None:
-        state = dataclasses.replace(state, searched=MISFITS if _misfits(tried) else NOTHING)
+        # Where the moment models the tokens it has the word: starts that learn nothing are no proof against many heads.
+        misfits = unmodelled(problem, state) and _misfits(tried)
+        state = dataclasses.replace(state, searched=MISFITS if misfits else NOTHING)
         evidence = {"searched": tried} | _needed(problem, state, tried)
         raise Stop(state.stopped or "TOKENS_DEGENERATE", evidence, state)
     layer = best.layer.astype(problem.examples.dtype)
@@ -95,10 +97,16 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
 
 
 def _misfits(tried: list[dict[str, Any]]) -> bool:
-    """Whether starts with more heads than layers have leave a misfit that they did not learn by heart."""
-    wide = [entry for entry in tried if entry["heads"] >= calibration.SEARCH_WIDTHS[1]]
-    errors = [(entry["select_error"], entry["residual"]) for entry in wide]
-    return bool(wide) and not any(memorised(residual, error) for error, residual in errors)
+    """Whether the starts with most heads, as many as layers have, leave a misfit that they did not learn by heart, and that is
+    no smaller than what fewer heads leave: a layer of still more heads would be fitted better by each.
+    """
+    widths = sorted({entry["heads"] for entry in tried})
+    if len(widths) < 2 or widths[-1] < calibration.SEARCH_WIDTHS[1]:
+        return False
+    by_width = [[entry for entry in tried if entry["heads"] == width] for width in widths[-2:]]
+    few, many = (min(entry["select_error"] for entry in entries) for entries in by_width)
+    learned = any(memorised(entry["residual"], entry["select_error"]) for entry in by_width[-1])
+    return many > calibration.SEARCH_WIDER * few and not learned
 
 
 class _Found(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from attnlearn.data import Examples
 from attnlearn.recovery.spectral import _calibration as calibration
@@ -32,7 +33,7 @@ class Problem:
 class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
-    prepare: token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
+    prepare: the sequences that the phases before refine look at, if not all (`_calm`); token support x = mean + basis z (z white, `inverse` its pseudoinverse), the position means and
     correlations of z, its excess kurtosis and skewness, the linear fit of the outputs, the output whitening.
     moment: singular values, query_basis and value_basis (in white coordinates), floor, and how many examples it read.
     count: num_heads, the heads' coordinates on the span, whether two starts agreed on them, and the share of the select side
@@ -44,6 +45,8 @@ class State:
     True
     """
 
+    fit: Int[np.ndarray, "f"] | None = None
+    select: Int[np.ndarray, "s"] | None = None
     causal: bool | None = None
     mean: Float[np.ndarray, "d"] | None = None
     basis: Float[np.ndarray, "d r"] | None = None
@@ -72,6 +75,14 @@ class State:
     stopped: str | None = None
     examples_needed: int | None = None
     searched: str | None = None
+
+
+def looked_at(problem: Problem, state: State) -> Problem:
+    """The problem as the phases before refine see it: with calm sequences alone, where prepare found others too restless."""
+    if state.fit is None:
+        return problem
+    split = dataclasses.replace(problem.split, fit=state.fit, select=state.select)
+    return dataclasses.replace(problem, split=split)
 
 
 def dependent(problem: Problem, state: State) -> bool:

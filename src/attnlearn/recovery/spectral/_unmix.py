@@ -25,12 +25,12 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._count import best_start, span_models
 from attnlearn.recovery.spectral._rows import RowSource, output_whitening
-from attnlearn.recovery.spectral._state import Problem, State
+from attnlearn.recovery.spectral._state import Problem, State, looked_at
 
 
 def unmix(problem: Problem, state: State, tools: Tools) -> tuple[State, dict]:
     """The start for refine: theta, w, query_bias, output_bias in the caller's coordinates, and the rank."""
-    rng = tools.rng(f"unmix {state.num_heads}")
+    problem, rng = looked_at(problem, state), tools.rng(f"unmix {state.num_heads}")
     a, vectors = state.coordinates, state.coordinates.shape[1]
     starts, agreed = {}, state.agreed
     if not agreed:  # otherwise other starts would end where the count's did
