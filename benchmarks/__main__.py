@@ -35,6 +35,7 @@ SUITES = (
     "honesty",
     "refine",
     "recover",
+    "heads",
     "recorded",
     "extract",
     "training",

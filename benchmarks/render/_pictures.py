@@ -30,6 +30,7 @@ def pictures(suites: dict[str, Suite]) -> dict[str, Lines]:
         "bias": False,
     }
     growing = [row for row in recover if _has(row, base | {"dim": 32, "rank": 8})]
+    counted = suites["heads"].rows if "heads" in suites else []
     halved = [row for row in recover if _has(row, base | {"dim": 32, "heads": 8, "rank": 4, "rival": True})]
     dims = [row for row in extract if _has(row, {"layer": "random", "heads": 4, "rank": 4})]
     heads = [row for row in extract if _has(row, {"layer": "random", "dim": 16, "rank": None})]
@@ -42,6 +43,7 @@ def pictures(suites: dict[str, Suite]) -> dict[str, Lines]:
         "scale-dim.svg": _lines("Large layers from examples drawn on demand, 8 heads", drawn, "dim", {"examples": "examples", "seconds": "seconds"}, "dimension d", "count"),
         "scale-memory.svg": _lines("Peak memory, 8 heads", drawn, "dim", {"peak_gigabytes": "measured", "planned_gigabytes": "planned"}, "dimension d", "GB"),
         "recover-time-heads.svg": _lines("Seconds to recover, d = 32, rank 8", growing, "heads", {"seconds": "recover"}, "number of heads", "seconds"),
+        "heads-examples.svg": _lines("Certified recovery, d = 32, rank 8", counted, "heads", {"examples": "examples", "seconds": "seconds"}, "number of heads", "count"),
         "recover-examples.svg": _success(halved),
         "extract-dim.svg": _lines("Queries to extract, m = 4, rank 4", dims, "dim", {"sequences": "sequences asked", "unknowns": "unknowns"}, "dimension d", "count"),
         "extract-heads.svg": _lines("Queries to extract, d = 16, full rank", heads, "heads", {"scalars": "scalars read", "published_scalars": "published count", "unknowns": "unknowns"}, "number of heads", "count"),

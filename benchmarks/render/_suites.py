@@ -78,6 +78,27 @@ def recover(suite: Suite) -> str:
     return table(columns, rows)
 
 
+def heads(suite: Suite) -> str:
+    """Examples that a certified recovery takes, by the number of heads."""
+    rows = [
+        [
+            f"m = {row.case['heads']}", cases(row), figure(row.values("examples"), "{:,.0f}"),
+            figure(row.values("equations_per_unknown"), "{:.0f}"), worst(row.values("parameter_error")),
+            figure(row.values("seconds"), "{:.1f}"),
+        ]
+        for row in suite.rows
+    ]  # fmt: skip
+    columns = [
+        "heads",
+        "cases",
+        "examples",
+        "equations per unknown",
+        "parameter error: median (worst)",
+        "seconds",
+    ]
+    return table(columns, rows)
+
+
 def recorded(suite: Suite) -> str:
     """Layers of a small trained transformer from recorded activations."""
     rows = [
