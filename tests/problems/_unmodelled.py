@@ -1,6 +1,7 @@
-"""The hostile suite on tokens that the moment does not model: words of a list, words with places behind LayerNorm, skewed ones.
+"""The hostile suite on tokens that the moment does not model: words of a list, words with places behind LayerNorm, skewed ones,
+and those with heavy tails.
 
-They are what recorded activations look like, and what `recover` searches from random starts.
+They are what recorded activations look like, what `recover` searches from random starts, or of which it looks at the calm ones.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def _skewed(rng: np.random.Generator, n: int, k: int, d: int) -> np.ndarray:
     return np.exp(0.7 * rng.standard_normal((n, k, d))) @ rng.standard_normal((d, d)) / np.sqrt(2 * d)
 
 
-TOKENS = {"words": _words, "places": _placed, "skewed": _skewed}
+def _heavy(rng: np.random.Generator, n: int, k: int, d: int) -> np.ndarray:
+    return rng.standard_t(rng.uniform(2.5, 8.0), size=(n, k, d)) @ rng.standard_normal((d, d)) / np.sqrt(d)
+
+
+TOKENS = {"words": _words, "places": _placed, "skewed": _skewed, "heavy": _heavy}
 
 
 def _shape(rng: np.random.Generator) -> tuple[int, int, int]:

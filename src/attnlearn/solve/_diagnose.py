@@ -181,13 +181,13 @@ def _position(first: np.ndarray, second: np.ndarray) -> Cause | None:
     own = [half[np.eye(k, dtype=bool)] for half in (first, second)]
     own_parts = [half - half.mean(axis=0) for half in own]
     varying = float(np.sum(parts[0] * parts[1]) + np.sum(own_parts[0] * own_parts[1]))
-    share = varying / max(total + float(np.sum(own[0] * own[1])), np.finfo(float).tiny)
+    total += float(np.sum(own[0] * own[1]))
+    share = varying / total if total > 0 else 0.0  # halves that do not agree on any influence show none
     # Attention weights sum to one, so a shift of all tokens moves every row alike, wherever the scores come from.
     sums = [half.sum(axis=1) for half in (first, second)]
     uneven = [half - half.mean(axis=0) for half in sums]
-    unequal = float(np.sum(uneven[0] * uneven[1])) / max(
-        float(np.sum(sums[0] * sums[1])), np.finfo(float).tiny
-    )
+    alike = float(np.sum(sums[0] * sums[1]))
+    unequal = float(np.sum(uneven[0] * uneven[1])) / alike if alike > 0 else np.inf
     return Cause(
         "position",
         float(np.clip(share / calibration.POSITION_SHARE, 0.0, 0.95))

@@ -42,14 +42,16 @@ FOUND, MISFITS, NOTHING = "found", "misfits", "nothing"
 
 
 def searchable(problem: Problem, state: State, outcome: str) -> bool:
-    """Whether the moment failed for want of examples, on heads of rank one, or on tokens that it does not model, and the
-    search is affordable and was not made before."""
+    """Whether the moment failed for want of examples, beside heavy tails, on heads of rank one, or on tokens that it does not model,
+    and the search is affordable and was not made before."""
     directions = state.inverse.shape[0]
     if state.searched is not None or directions > calibration.SEARCH_DIRECTIONS:
         return False
     if unmodelled(problem, state):
         return True
-    hidden = outcome == "LOW_EFFECTIVE_RANK" or (outcome == "TOO_FEW_EXAMPLES" and _few(problem, state))
+    restless = state.fit is not None  # of whose sequences the moment sees half
+    few = outcome == "TOO_FEW_EXAMPLES" and (restless or _few(problem, state))
+    hidden = few or outcome == "LOW_EFFECTIVE_RANK"
     return hidden and directions <= calibration.SEARCH_FIRST
 
 
