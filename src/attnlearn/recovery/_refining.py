@@ -216,9 +216,7 @@ class _Attempts:
         )
         if whole.error >= calibration.WHOLE_BETTER * best.error:
             return best
-        if whole.enough or whole.refined.stop == "target":
-            return whole
-        return self.continued(self.attempt(whole.refined.layer, self.fit, None))
+        return whole if whole.refined.stop == "target" else self.continued(whole)
 
     def with_every_example(self, best: _Attempt) -> _Attempt:
         """Where there is noise to average out."""
