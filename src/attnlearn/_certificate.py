@@ -84,10 +84,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about the answer, whether it was established, and with what confidence.
+    """A statement about the answer: whether it is established, with what confidence, and what it assumes.
 
-    >>> Claim("C2", "the layer has 8 heads", established=True).established
-    True
+    `assumes` lists what the claim takes for granted because no data can show it, each as a clause. What data can show
+    is a check and never an assumption. `scope` holds the numbers that limit the claim, by name.
+
+    >>> claim = Claim.stated("C2", "8 heads", True, assumes=("tokens have a joint density",))
+    >>> claim.text
+    '8 heads, provided that tokens have a joint density'
     """
 
     code: str
@@ -95,6 +99,24 @@ class Claim:
     established: bool
     value: Any = None
     confidence: float | None = None
+    assumes: tuple[str, ...] = ()
+    scope: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def stated(
+        cls,
+        code: str,
+        statement: str,
+        established: bool,
+        value: Any = None,
+        confidence: float | None = None,
+        *,
+        assumes: tuple[str, ...] = (),
+        scope: dict[str, float] | None = None,
+    ) -> Claim:
+        """A claim whose text ends with its assumptions, so that nobody can quote it without them."""
+        text = statement + (", provided that " + " and ".join(assumes) if assumes else "")
+        return cls(code, text, established, value, confidence, assumes, scope or {})
 
     def to_json(self) -> dict[str, Any]:
         """The claim as JSON."""
@@ -104,6 +126,8 @@ class Claim:
             "established": self.established,
             "value": jsonable(self.value),
             "confidence": _number(self.confidence),
+            "assumes": list(self.assumes),
+            "scope": jsonable(self.scope),
         }
 
 
