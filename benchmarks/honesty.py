@@ -16,7 +16,8 @@ import numpy as np
 from scipy.stats import beta
 
 from attnlearn import distance, recover
-from attnlearn.solve._certify import Held, certify, example_scale
+from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve.certification import certify
 from tests.problems import HOSTILE, UNMODELLED, broken_claims
 from tests.problems._pairs import WRONG, right
 

@@ -41,10 +41,10 @@ def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
     """See `AttentionLayer.canonical`."""
     tolerance = 100 * float(np.finfo(layer.dtype).eps) if tolerance is None else tolerance
     require(tolerance >= 0, "tolerance", "must be >= 0", tolerance)
-    largest = max(np.linalg.norm(layer.w, axis=(1, 2)).max(), np.finfo(layer.dtype).tiny)
+    largest = max(head_norms(layer.w).max(), np.finfo(layer.dtype).tiny)
     layer = merged(layer, tolerance)
-    projections, size = layer.w.copy(), np.linalg.norm(_stacked(layer), axis=(1, 2))
-    norms = np.linalg.norm(projections, axis=(1, 2))
+    projections, size = layer.w.copy(), head_norms(_stacked(layer))
+    norms = head_norms(projections)
     visible = [head for head in range(layer.num_heads) if norms[head] > tolerance * largest]
     if not visible:  # a layer that is constant: one head that does nothing
         visible = [0]
@@ -62,7 +62,8 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
     >>> merged(AttentionLayer(np.ones((2, 3, 3)), np.ones((2, 3, 3))), 0.1).w[0, 0, 0].item()
     2.0
     """
-    stacked = _stacked(layer)
+    stacked = _stacked(layer).astype(np.float64)
+    stacked /= max(float(np.abs(stacked).max()), np.finfo(np.float64).tiny)  # no norm overflows
     size = np.linalg.norm(stacked, axis=(1, 2))
     projections, kept = layer.w.copy(), []
     for head in range(layer.num_heads):
@@ -79,6 +80,17 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
         else:
             projections[twin] += projections[head]
     return layer.replace(theta=layer.theta[kept], w=projections[kept], query_bias=layer.query_bias[kept])
+
+
+def head_norms(matrices: Float[np.ndarray, "m p q"]) -> Float[np.ndarray, "m"]:
+    """Frobenius norms in float64 that overflow only if an entry does.
+
+    >>> head_norms(np.full((1, 2, 2), 1e200)).tolist()
+    [2e+200]
+    """
+    wide = matrices.astype(np.float64)
+    largest = max(float(np.abs(wide).max(initial=0.0)), np.finfo(np.float64).tiny)
+    return largest * np.linalg.norm(wide / largest, axis=(1, 2))
 
 
 def _stacked(layer: AttentionLayer) -> np.ndarray:

@@ -8,7 +8,7 @@ a claim that nobody established is never counted in favour.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -135,12 +135,15 @@ class Claim:
 class Certificate:
     """Claims and the checks behind them; certified when there are claims and all are established.
 
+    `rival` is another layer with the same outputs, where one was found: then the answer is not the only one.
+
     >>> Certificate().certified
     False
     """
 
     claims: tuple[Claim, ...] = ()
     checks: tuple[Check, ...] = field(default=())
+    rival: Any = None
 
     @property
     def certified(self) -> bool:
@@ -154,6 +157,15 @@ class Certificate:
     def check(self, code: str) -> Check:
         """The check with this code."""
         return next(check for check in self.checks if check.code == code)
+
+    def resting_on(self, check: Check, spared: tuple[str, ...] = ("C1",)) -> Certificate:
+        """The certificate with one more check, on which all claims but the spared ones rest."""
+        holds = check.status is Status.HOLDS
+        claims = tuple(
+            replace(claim, established=claim.established and (holds or claim.code in spared))
+            for claim in self.claims
+        )
+        return Certificate(claims, (*self.checks, check), self.rival)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as JSON."""

@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer, CompressConfig, NotEstablished, Outcome, compress, data
 from attnlearn.compression._phases import select_error
-from attnlearn.solve._certify import Held, example_scale, unit_errors
+from attnlearn.solve._held import Held, example_scale, unit_errors
 from attnlearn.solve._regress import regress
 
 TOKENS, DIM = 5, 6

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, Status, Support, distance
-from attnlearn.solve._certify import Held, certify, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._held import Held, example_scale, rounding_floor, unit_errors
+from attnlearn.solve.certification import certify
 from attnlearn.solve._split import Split
 from tests.problems import broken_claims
 from tests.problems._pairs import Pair, pairs

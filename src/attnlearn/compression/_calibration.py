@@ -25,3 +25,5 @@ FACTOR_ACCURACY = 1e-3
 """Conjugate gradient steps for the value factors, on small matrices only: milliseconds each."""
 RIDGE = 1e-9
 """Relative ridge of the small systems inside the alternation: far below the errors that rank limits cause."""
+SAYS_NOTHING = 1.0
+"""An error of one output's norm is what a layer has that answers zero: a bound of that size says nothing."""

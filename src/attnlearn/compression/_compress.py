@@ -19,7 +19,7 @@ from attnlearn.compression._certify import certify_compressed
 from attnlearn.compression._phases import Problem, State, counting_phases, first_state, select_error
 from attnlearn.compression._sides import Sides, read_sides
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
-from attnlearn.solve._certify import example_scale
+from attnlearn.solve._held import example_scale
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _solution(run: Run, layer: AttentionLayer, problem: Problem, target: float |
     if run.interrupted or found is None:
         return Solution(found, Outcome.INTERRUPTED, phases=phases, stats=stats)
     found = padded(found, problem.num_heads)
-    certificate = certify_compressed(found, sides.certify, example_scale(sides.fit), target)
+    certificate = certify_compressed(found, sides.certify, example_scale(sides.fit), target, sides.unit)
     error = select_error(found, sides.certify)
     stats |= {"error": error, "exact": bool(error <= calibration.EXACT[layer.dtype.name])}
     outcome = Outcome.COMPRESSED if certificate.certified else Outcome.NOT_ESTABLISHED

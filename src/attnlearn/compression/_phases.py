@@ -22,8 +22,8 @@ from attnlearn.compression._narrow import narrow
 from attnlearn.compression._sides import Sides
 from attnlearn.compression._start import one_fewer
 from attnlearn.engine import Tools
-from attnlearn.solve._certify import Held
 from attnlearn.solve._drop import Ground
+from attnlearn.solve._held import Held
 from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import total_squares
 

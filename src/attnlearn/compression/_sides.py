@@ -19,7 +19,8 @@ from attnlearn._types import ArrayLike, Mask, Tokens
 from attnlearn.compression import _calibration as calibration
 from attnlearn.data import Examples, Recorded
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
-from attnlearn.solve._certify import Held
+from attnlearn.solve._held import Held
+from attnlearn.solve._sequences import merged_units, sequence_names, without_copies
 from attnlearn.solve._split import Split
 
 
@@ -30,6 +31,7 @@ class Sides:
     fit: Held
     select: Held
     certify: Held
+    unit: str = "input"
 
 
 def sequences_wanted(layer: AttentionLayer, num_heads: int, tokens: int) -> int:
@@ -54,12 +56,17 @@ def read_sides(
     common_dtype({"layer": layer.theta, "data": x})
     require_finite(x, "data")
     y = layer(x, keep)
-    split = Split.make(len(x), seed=seed)
+    units = merged_units(sequence_names(x, keep), None)
+    unit = "input" if units is None else "distinct input"
+    split = Split.make(len(x), groups=units, unit=unit, seed=seed)
 
     def side(indices: np.ndarray) -> Held:
-        return Held(x[indices], y[indices], None if keep is None else keep[indices])
+        own = None if units is None else units[indices]
+        return Held(x[indices], y[indices], None if keep is None else keep[indices], own)
 
-    return Sides(side(split.fit), side(split.select), side(split.certify))
+    seen = np.concatenate([split.select, split.fit])
+    certify = without_copies(side(split.certify), x[seen], None if keep is None else keep[seen])
+    return Sides(side(split.fit), side(split.select), certify, unit)
 
 
 def _tokens(

@@ -15,7 +15,8 @@ from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check
 from attnlearn._layer import AttentionLayer
 from attnlearn.diagnosis import _calibration as calibration
-from attnlearn.solve._certify import Held, certify, example_scale
+from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve.certification import certify
 
 UNSEEN = {
     "C2.apart": "closest two heads",

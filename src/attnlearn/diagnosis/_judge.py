@@ -28,8 +28,8 @@ from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
 from attnlearn.recovery._conclude import unknowns
 from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_DIRECTIONS, SEARCH_FIRST
-from attnlearn.solve._certify import head_separation
 from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._heads import head_separation
 
 SAID = {
     "C2.keys": "with two keys a head equals its negative plus a constant one: only the function can be learned",

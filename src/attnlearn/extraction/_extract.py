@@ -19,31 +19,36 @@ from typing import Any
 import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Status
-from attnlearn._errors import NotEstablished, require
+from attnlearn._errors import NotEstablished, OracleError, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import Tokens
 from attnlearn._version import __version__
-from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, run_phases
+from attnlearn.engine import (
+    Checkpoint,
+    CheckpointError,
+    Engine,
+    PhaseFailed,
+    Progress,
+    Run,
+    Tools,
+    run_phases,
+)
 from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._ask import ask, certified_range
 from attnlearn.extraction._complete import complete
 from attnlearn.extraction._match import match
 from attnlearn.extraction._measure import measure
 from attnlearn.extraction._polish import layer_of, padded, polish, score_unknowns, telling
 from attnlearn.extraction._probe import probe
 from attnlearn.extraction._separate import separate
-from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
+from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
 from attnlearn.oracle import Oracle
-from attnlearn.solve._certify import (
-    Held,
-    certify,
-    exactness_limit,
-    example_scale,
-    head_separation,
-    rounding_floor,
-    unit_errors,
-)
+from attnlearn.oracle._cache import OracleChanged
 from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._heads import head_separation
+from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve.certification import certify
 
 
 def extract(
@@ -84,7 +89,14 @@ def extract(
     identity = _identity(problem, seed)
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity, resume=resume)
     try:
+        if saved is not None:
+            _recognise(problem, saved)
         run = run_phases(PHASES, problem, State(), tools, saved)
+        if run.stopped is None and not run.interrupted:
+            asked = run_phases([("ask", ask)], problem, run.state, tools)
+            run = replace(asked, records=[*run.records, *asked.records])
+    except OracleError as error:
+        solution = Solution.failed(Outcome.ORACLE_FAILED, (), error=str(error), **counts(wrapped))
     except PhaseFailed as failure:
         records = () if failure.run is None else tuple(Phase(*record) for record in failure.run.records)
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, records, reason=str(failure), **counts(wrapped))
@@ -98,24 +110,6 @@ def extract(
     return solution
 
 
-def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-    """Fresh sequences of Gaussian tokens at the probe scale, for the certificate alone."""
-    inquiry = Inquiry(problem, state)
-    config = problem.config
-    number = config.certify_sequences or certify_sequences(state)
-    shape = (number, config.certify_tokens, problem.dim)
-    x, y = inquiry.ask(state.scale * tools.rng("certify").standard_normal(shape), keep=False)
-    return replace(state, held_x=x, held_y=y), {"certify_sequences": len(x), **counts(problem.oracle)}
-
-
-def certify_sequences(state: State) -> int:
-    """Enough for claim C1, and so many that they and the fitted ones determine the scores, for claim C3."""
-    m, d, o = state.w.shape
-    rows = calibration.CERTIFY_EQUATIONS * score_unknowns(m, d, state.ranks) / telling(m, o, state.causal)
-    rows -= sum(x.shape[0] * x.shape[1] for x in state.asked_x[1:])
-    return max(calibration.CERTIFY_SEQUENCES, int(np.ceil(rows / calibration.CERTIFY_TOKENS)))
-
-
 PHASES = (
     ("measure", measure),
     ("probe", probe),
@@ -123,14 +117,22 @@ PHASES = (
     ("match", match),
     ("complete", complete),
     ("polish", polish),
-    ("ask", ask),
 )
+"""What a checkpoint keeps; `ask` comes after them, anew in every run."""
+
+
+def _recognise(problem: Problem, saved: Checkpoint) -> None:
+    """Refuse a checkpoint that was written for an oracle with other answers."""
+    try:
+        problem.oracle.recognise(saved.folder, problem.dim)
+    except OracleChanged as error:
+        raise CheckpointError(f"the checkpoint is of another oracle: {error}") from error
 
 
 def _identity(problem: Problem, seed: int) -> dict[str, Any]:
     return {
         "version": __version__,
-        "oracle": problem.oracle.label,
+        "oracle": problem.oracle.identity,
         "dim": problem.dim,
         "num_heads": problem.num_heads,
         "configuration": repr(problem.config),
@@ -149,7 +151,7 @@ def _solution(problem: Problem, run: Run, tools: Tools) -> Solution:
         "noise": state.noise,
         "rounding": state.rounding,
         "token_scale": state.scale,
-        "certify_distribution": f"{problem.config.certify_tokens} Gaussian tokens of standard deviation {state.scale}",
+        "certify_distribution": None if state.held_mask is None else certified_range(state),
         "seed": tools.seed,
     }
     if run.interrupted:
@@ -175,15 +177,16 @@ def conclude(
 ) -> tuple[Certificate, Outcome, dict[str, Any]]:
     """Certify the frozen answer and say how the run ended."""
     dtype = layer.dtype
-    held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype))
+    held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype), state.held_mask)
     scale = example_scale(_longest(state, dtype))
     asked = everything_asked(state, dtype)
     rank = None if state.ranks is None else max(1, *state.ranks)
     tangent = None if state.constant_head and _enough_for_whole(layer, asked) else rank
     with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
         certificate = certify(
-            layer, held, asked, scale=scale, rank=tangent, target=problem.config.target, on_step=on_step
-        )
+            layer, held, asked, scale=scale, rank=tangent, target=problem.config.target,
+            where=f" of {certified_range(state)}", designed=True, on_step=on_step,
+        )  # fmt: skip
     certificate, exact = judged_by_answers(judged_by_fit(certificate, state, layer), state)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
@@ -207,14 +210,18 @@ def conclude(
         return certificate, Outcome.BELOW_NOISE_FLOOR, figures
     if typical <= calibration.MISFIT:
         return certificate, Outcome.NOT_ESTABLISHED, figures
-    figures["diagnosis"] = diagnose(held.x, held.y, None, layer.causal).to_json()
+    figures["diagnosis"] = diagnose(held.x, held.y, held.mask, layer.causal).to_json()
     return certificate, Outcome.NOT_ATTENTION, figures
 
 
 def everything_asked(state: State, dtype: np.dtype) -> Held:
     """Fresh and fitted queries, the longest first: what determines the layer has nothing to do with who saw it."""
-    xs, ys = [state.held_x, *state.asked_x[::-1]], [state.held_y, *state.asked_y[::-1]]
-    x, y, mask = padded(xs, ys)
+    x, y, mask = padded(state.asked_x[::-1], state.asked_y[::-1])
+    missing = state.held_x.shape[1] - x.shape[1]
+    x, y = (np.pad(array, ((0, 0), (0, missing), (0, 0))) for array in (x, y))
+    mask = np.pad(mask, ((0, 0), (0, missing)))
+    pairs = ((state.held_x, x), (state.held_y, y), (state.held_mask, mask))
+    x, y, mask = (np.concatenate(pair) for pair in pairs)
     return Held(x.astype(dtype), y.astype(dtype), mask)
 
 
@@ -240,14 +247,7 @@ def judged_by_fit(certificate: Certificate, state: State, layer: AttentionLayer)
         unit="of rounding",
         text="typical residual of the fit",
     )
-    return _unless(certificate, check)
-
-
-def _unless(certificate: Certificate, check: Check) -> Certificate:
-    """The certificate with one more check, on which all claims but C1 rest."""
-    holds = check.status is Status.HOLDS
-    claims = (replace(c, established=c.established and (holds or c.code == "C1")) for c in certificate.claims)
-    return Certificate(tuple(claims), (*certificate.checks, check))
+    return certificate.resting_on(check)
 
 
 def typical_rounding(layer: AttentionLayer, asked: list[Tokens]) -> float:
@@ -276,7 +276,7 @@ def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certifica
         unit="rounding steps",
         text="noise of the answers",
     )
-    return _unless(certificate, check), check.status is Status.HOLDS
+    return certificate.resting_on(check), check.status is Status.HOLDS
 
 
 def _longest(state: State, dtype: np.dtype) -> Held:

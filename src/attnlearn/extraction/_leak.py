@@ -169,14 +169,14 @@ def _curve(
         return name, run
 
     try:
-        ended = run_phases([watched(*phase) for phase in PHASES[:-1]], problem, State(), tools)
+        ended = run_phases([watched(*phase) for phase in PHASES], problem, State(), tools)
         outcome = "POLISHED" if ended.stopped is None else ended.stopped.outcome_name
         scale = ended.state.scale or 1.0
     except PhaseFailed:
         outcome, scale = "NUMERICAL_FAILURE", 1.0
     if outcome != "POLISHED":
         points.append((f"{outcome}", counts(problem.oracle), points[-1][2]))
-    shape = (calibration.LEAK_SEQUENCES, problem.config.certify_tokens, problem.dim)
+    shape = (calibration.LEAK_SEQUENCES, calibration.CERTIFY_TOKENS, problem.dim)
     x = inner.accepted(scale * tools.rng("leak").standard_normal(shape))
     y = inner(x).astype(np.float64)
     return [_judged(*point, x, y, truth) for point in points]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn._errors import OracleError, require
-from attnlearn._types import Outputs, Tokens
+from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.engine import Stop
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.oracle import BudgetSpent, Oracle
@@ -20,24 +20,24 @@ class ExtractConfig:
     """What a caller may change: how the answer is certified and how the oracle may be asked.
 
     `certify_sequences` fresh sequences (None: 277, which speak of 95 % of the inputs, or as many as the parameter claim
-    of a large layer takes beside the fitted ones) of
-    `certify_tokens` Gaussian tokens judge the answer; their scale is
-    `token_scale` (None: the scale at which the heads are neither uniform nor saturated). With `target`, a function
-    error that is enough, the certificate is judged by it.
+    of a large layer takes beside the fitted ones) of two to `certify_tokens` Gaussian tokens judge the answer. Their
+    standard deviations are a third, one and three times `token_scale` (None: the scale at which the heads are neither uniform
+    nor saturated). With `target`, a function error that is enough, the certificate is judged by it.
 
     >>> ExtractConfig(certify_sequences=500).certify_tokens
-    3
+    16
     """
 
     certify_sequences: int | None = None
-    certify_tokens: int = calibration.CERTIFY_TOKENS
+    certify_tokens: int = max(calibration.CERTIFY_LENGTHS)
     token_scale: float | None = None
     target: float | None = None
 
     def __post_init__(self) -> None:
         number = self.certify_sequences
         require(number is None or number >= 1, "certify_sequences", "must be >= 1", number)
-        require(self.certify_tokens >= 1, "certify_tokens", "must be >= 1", self.certify_tokens)
+        least = calibration.CERTIFY_TOKENS
+        require(self.certify_tokens >= least, "certify_tokens", f"must be >= {least}", self.certify_tokens)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class State:
     displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, with
     the ranks that they were fitted at, residual.
     asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
-    ask: held_x, held_y, seen by the certificate alone.
+    ask, which no checkpoint keeps: held_x, held_y, held_mask, seen by the certificate alone.
 
     >>> State().noise is None
     True
@@ -89,6 +89,7 @@ class State:
     asked_y: list[Outputs] | None = None
     held_x: Tokens | None = None
     held_y: Outputs | None = None
+    held_mask: Mask | None = None
 
 
 LENGTHS = (1, 2, 3)
@@ -107,12 +108,12 @@ class Inquiry:
         self._x: dict[int, list[Tokens]] = {length: [] for length in LENGTHS}
         self._y: dict[int, list[Outputs]] = {length: [] for length in LENGTHS}
 
-    def ask(self, x: Tokens, keep: bool = True) -> tuple[Tokens, Outputs]:
-        """The tokens as sent and their answers."""
+    def ask(self, x: Tokens, keep: bool = True, fresh: bool = False) -> tuple[Tokens, Outputs]:
+        """The tokens as sent and their answers; `fresh` ones are not looked up in the cache."""
         oracle = self._problem.oracle
         try:
             tokens = oracle.accepted(np.ascontiguousarray(x, np.float64))
-            answers = oracle(tokens).astype(np.float64)
+            answers = (oracle.fresh(tokens) if fresh else oracle(tokens)).astype(np.float64)
         except BudgetSpent as error:
             raise Stop("BUDGET_SPENT", self._evidence(error), self.kept()) from error
         except OracleError as error:

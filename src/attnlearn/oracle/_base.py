@@ -164,6 +164,24 @@ class Oracle:
         self._counts.scalars += asked * per_sequence
         return taken
 
+    def fresh(self, x: ArrayLike) -> Outputs:
+        """Outputs in the dtype of `x`, asked now: no answer comes from the cache."""
+        tokens = self._tokens(x)
+        return self._ask_everything(tokens).astype(tokens.dtype)
+
+    @property
+    def identity(self) -> str:
+        """What the source says it is: weights of a layer, an address, a program; without secrets."""
+        return self._source.identity
+
+    def recognise(self, folder: str | os.PathLike[str], dim: int) -> None:
+        """Keep the answers to fixed probes in `folder`, or refuse an oracle that answers them otherwise than before."""
+        cache = Cache(folder, self.identity)
+        try:
+            self._recognise(cache, np.zeros((1, calibration.NOISE_TOKENS, dim)))
+        finally:
+            cache.close()
+
     def noise(self, dim: int | None = None, *, tokens: int = calibration.NOISE_TOKENS) -> Noise:
         """Ask a few fixed sequences repeatedly, past the cache, and measure spread and rounding.
 

@@ -20,6 +20,11 @@ import numpy as np
 from attnlearn._errors import OracleError, require
 from attnlearn._types import Outputs, Tokens
 
+
+class OracleChanged(OracleError):
+    """The oracle answers fixed probes otherwise than when its answers were kept."""
+
+
 _SCHEMA = "attnlearn-oracle-cache-1"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (schema TEXT PRIMARY KEY);
@@ -101,7 +106,7 @@ class Cache:
         before = np.frombuffer(stored, np.float64).reshape(*y.shape[:2], out_dim)
         change = float(np.abs(before - y).max()) if before.shape == y.shape else np.inf
         if not change <= tolerance:
-            raise OracleError(
+            raise OracleChanged(
                 f"the oracle {label} has changed since {self.path} was written: a fixed query moved by "
                 f"{change:.3g} (allowed {tolerance:.3g}); delete that file, or give the oracle another name"
             )

@@ -83,3 +83,9 @@ PLANNED_LOOK = 3.0
 those that would show equal heads clearly, in a usual run."""
 PLANNED_EFFICIENCY = 0.3
 """Share of a matrix product's speed that the passes reach: their products are small, and softmax is none."""
+
+# --- range -----------------------------------------------------------------------------------------------
+RANGE = {"float32": 1e9, "float64": 1e15}
+RANGE_EXAMPLES = 1_000
+"""Largest size of tokens and outputs (its inverse: smallest). Solves run in float32 and square what they are given: float64
+outputs of 1e-40 and tokens of 1e30 failed, float32 tokens of 1e10 left biases without a digit."""

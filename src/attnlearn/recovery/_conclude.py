@@ -5,7 +5,7 @@ in full, the outcome is chosen by what the fit and select sides show:
 
 | fit side | select side | outcome |
 |---|---|---|
-| exact | exact | HEADS_INDISTINGUISHABLE when two heads are too close, TOO_FEW_EXAMPLES when only the certify side is too small, otherwise NOT_ESTABLISHED |
+| exact | exact | HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close, TOKENS_DEGENERATE when the tokens of a sequence determine each other, TOO_FEW_EXAMPLES when only the certify side is too small, otherwise NOT_ESTABLISHED |
 | better than select | much worse | TOO_FEW_EXAMPLES, with the number that the unknowns ask for |
 | equal errors, small | | HEADS_INDISTINGUISHABLE when two heads nearly coincide, otherwise BELOW_NOISE_FLOOR |
 | equal errors, large | | NOT_ATTENTION, with the likeliest cause |
@@ -20,24 +20,22 @@ from typing import Any
 import numpy as np
 
 from attnlearn._canonical import Support
-from attnlearn._certificate import Certificate, Status
+from attnlearn._certificate import Certificate, Check, Status
+from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
+from attnlearn._types import ArrayLike
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.solve._calibration import APART_LEAST as CLOSE_HEADS
-from attnlearn.solve._certify import (
-    Held,
-    certify,
-    exactness_limit,
-    example_scale,
-    rounding_floor,
-    unit_errors,
-)
+from attnlearn.solve._calibration import COPY_FIT, SCAN_SEQUENCES
 from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._scores import Scores
+from attnlearn.solve._sequences import merged_units, sequence_names, without_copies
 from attnlearn.solve._split import Split
 from attnlearn.solve._uncertainty import standard_errors
+from attnlearn.solve.certification import certify
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,30 @@ def held(examples: Examples, indices: np.ndarray, groups: np.ndarray | None = No
     return Held(x, y, mask, None if groups is None else groups[indices])
 
 
+def independent_units(examples: Examples, groups: ArrayLike | None) -> tuple[np.ndarray | None, str]:
+    """The unit of every sequence (None: each is one) and what a unit is called; one streaming pass over the tokens.
+
+    Identical sequences are one unit, and so are the sequences of a group.
+    """
+    members = None if groups is None else np.asarray(groups)
+    if members is not None and members.shape != (examples.num,):
+        return members, "group"  # the split says what is wrong with it
+    rows = max(1, SCAN_SEQUENCES // max(1, examples.tokens * examples.dim))
+    names = [sequence_names(x, mask) for x, _, mask in examples.chunks(rows)]
+    units = merged_units(np.concatenate(names), members)
+    return units, "group" if groups is not None else "input" if units is None else "distinct input"
+
+
+def check_range(examples: Examples) -> None:
+    """Refuse tokens or outputs so large or so small that products of them leave the range in which they can be computed."""
+    sample = examples.take(np.arange(min(examples.num, calibration.RANGE_EXAMPLES)))
+    largest = calibration.RANGE[examples.dtype.name]
+    for name, array in (("x", sample.x), ("y", sample.y)):
+        size = float(np.abs(array).max(initial=0.0))
+        rule = f"must have entries of ordinary size ({1 / largest:.0e} to {largest:.0e}): multiply it by a constant"
+        require(size == 0 or 1 / largest <= size <= largest, name, rule, f"a largest entry of {size:.2g}")
+
+
 def conclude(
     layer: AttentionLayer,
     examples: Examples,
@@ -64,29 +86,42 @@ def conclude(
     support: Support | None,
     groups: np.ndarray | None,
     target: float | None,
+    unit: str = "input",
+    where: str = "",
+    extra: Check | None = None,
     fitted_on: int | None = None,
     on_step: Callable[..., None] | None = None,
 ) -> Conclusion:
-    """Certify `layer` on the certify side and choose the outcome; `fitted_on` examples made the answer."""
+    """Certify `layer` on the certify side and choose the outcome; `fitted_on` examples made the answer.
+
+    `groups` holds the unit of every sequence and `unit` its name; `where` names the inputs of which C1 speaks, and `extra` is
+    a check of the route's own, on which C2 and C3 rest.
+    """
     fit = held(examples, split.fit[: _fit_sample(layer, examples, rank)])
     select = held(examples, split.select)
     scale = example_scale(fit)
     certificate = certify(
         layer,
-        held(examples, split.certify, groups),
+        _certify_side(examples, split, groups),
         fit,
         scale=scale,
         support=support,
         target=target,
         rank=rank,
+        unit=unit,
+        where=where,
         on_step=on_step,
     )
+    if extra is not None:
+        certificate = certificate.resting_on(extra)
     errors = {
         "fit_error": _rms(unit_errors(layer, fit, scale)),
         "select_error": _rms(unit_errors(layer, select, scale)),
         "rounding_floor": rounding_floor(layer, select, scale),
     }
     stats: dict[str, Any] = {**errors, "unknowns": unknowns(layer, rank)}
+    if certificate.rival is not None:
+        stats["rival"] = certificate.rival
     outcome = (
         Outcome.RECOVERED if certificate.certified else _shortfall(layer, certificate, select, stats, target)
     )
@@ -104,6 +139,16 @@ def conclude(
             examples_needed(layer, examples, rank), int(np.ceil(max(certified, more)))
         )
     return Conclusion(outcome, certificate, stats)
+
+
+def _certify_side(examples: Examples, split: Split, groups: np.ndarray | None) -> Held:
+    """The certify sequences, with near copies of each other as one unit and near copies of other sides marked."""
+    side = held(examples, split.certify, groups)
+    others = np.concatenate([split.select, split.fit])
+    most = min(COPY_FIT, 8 * SCAN_SEQUENCES // (examples.tokens * examples.dim))
+    others = others[:: max(1, -(-len(others) // max(1, most)))]
+    compared = examples.take(others)
+    return without_copies(side, compared.x, compared.mask)
 
 
 def _standard_errors(
@@ -172,7 +217,12 @@ def _shortfall(
         return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
     exact = exactness_limit(stats["rounding_floor"], select.x.dtype)
     if judged <= exact:
-        if {check.code for check in certificate.checks if check.status is Status.FAILS} == {"C1.coverage"}:
+        failed = {check.code for check in certificate.checks if check.status is Status.FAILS}
+        if "C2.rivals" in failed:
+            return Outcome.HEADS_INDISTINGUISHABLE
+        if failed & {"C2.keys", "C2.spread", "C2.tied", "C2.symmetry"}:
+            return Outcome.TOKENS_DEGENERATE
+        if failed and failed <= {"C1.coverage", "C1.copies"}:
             return Outcome.TOO_FEW_EXAMPLES
         close = (certificate.check("C2.apart").value or 0.0) < CLOSE_HEADS
         return Outcome.HEADS_INDISTINGUISHABLE if close else Outcome.NOT_ESTABLISHED

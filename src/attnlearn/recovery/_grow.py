@@ -33,8 +33,8 @@ from attnlearn.recovery.spectral._prepare import prepare
 from attnlearn.recovery.spectral._search import search, searchable
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import from_white
-from attnlearn.solve._certify import head_separation
 from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._heads import head_separation
 from attnlearn.solve._split import Split
 
 

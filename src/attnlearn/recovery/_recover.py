@@ -9,7 +9,6 @@ are cores; threads of BLAS beside those wait for each other more than they work 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from attnlearn._canonical import Support
-from attnlearn._certificate import Certificate
 from attnlearn._errors import NotEstablished, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
@@ -27,7 +25,7 @@ from attnlearn._version import __version__
 from attnlearn.data import Examples, as_examples
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
 from attnlearn.engine._threads import limited_blas
-from attnlearn.recovery._conclude import Conclusion, conclude
+from attnlearn.recovery._conclude import Conclusion, check_range, conclude, independent_units
 from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._plan import Plan, make_plan
 from attnlearn.recovery._refining import answer
@@ -85,10 +83,11 @@ def recover(
         examples, scale = draw_examples(x, y, route.num_examples, seed, route.scale)
     else:
         examples = as_examples(x, y, mask)
+    check_range(examples)
     if start is not None:
         check_start(start, examples, causal, num_heads)
-    members = None if groups is None else np.asarray(groups)
-    split = Split.make(examples.num, groups=members, seed=seed)
+    members, unit = independent_units(examples, groups)
+    split = Split.make(examples.num, groups=members, unit=unit, seed=seed)
     with tools.progress.phase("plan"):
         plan = make_plan(examples, len(split.fit), num_heads, drawn is not None, memory)
         tools.progress.update(**plan.figures())
@@ -98,7 +97,7 @@ def recover(
     try:
         with limited_blas(1):
             run = run_phases(route.phases, problem, route.state, tools, saved)
-            solution = _solution(run, examples, split, route, members, target, scale, plan, tools)
+            solution = _solution(run, examples, split, route, (members, unit), target, scale, plan, tools)
     except PhaseFailed as failure:
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
     finally:
@@ -138,15 +137,6 @@ def _identity(
     }
 
 
-def _about(certificate: Certificate, scale: float) -> Certificate:
-    """The certificate, saying of which inputs it speaks when the data model's tokens were scaled."""
-    if scale == 1.0:
-        return certificate
-    first, *rest = certificate.claims
-    about = f"{first.text}, the data model's tokens times {scale:.3g}"
-    return dataclasses.replace(certificate, claims=(dataclasses.replace(first, text=about), *rest))
-
-
 def _fitted_on(run: Run) -> int | None:
     """Examples that the last refinement used, if there was one."""
     return next((r.evidence.get("examples") for r in reversed(run.records) if r.name == "refine"), None)
@@ -161,7 +151,7 @@ def _solution(
     examples: Examples,
     split: Split,
     route: Route,
-    groups: np.ndarray | None,
+    units: tuple[np.ndarray | None, str],
     target: float | None,
     scale: float,
     plan: Plan,
@@ -198,19 +188,19 @@ def _solution(
             split,
             rank=state.rank,
             support=None if whole else support,
-            groups=groups,
+            groups=units[0],
+            unit=units[1],
+            where="" if scale == 1.0 else f", the data model's tokens times {scale:.3g}",
             target=target,
+            extra=None if route.check is None else route.check(state),
             fitted_on=_fitted_on(run),
             on_step=tools.progress.update,
         )
-    certificate = _about(ended.certificate, scale)
-    if route.check is not None:
-        certificate = dataclasses.replace(certificate, checks=(*certificate.checks, route.check(state)))
     outcome, stats = ended.outcome, stats | ended.stats
     needed = _unclear(ended, phases, examples.num)
     if needed is not None:
         outcome, stats = Outcome.TOO_FEW_EXAMPLES, stats | {"examples_needed": needed}
-    return Solution(layer, outcome, certificate, phases, stats)
+    return Solution(layer, outcome, ended.certificate, phases, stats)
 
 
 def _unclear(ended: Conclusion, phases: Sequence[Phase], num: int) -> int | None:

@@ -22,14 +22,8 @@ from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import held, unknowns
 from attnlearn.solve._calibration import APART_LEAST, DOUBTED, VISIBLE
-from attnlearn.solve._certify import (
-    Held,
-    exactness_limit,
-    example_scale,
-    head_visibility,
-    rounding_floor,
-    unit_errors,
-)
+from attnlearn.solve._heads import head_visibility
+from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._refine import RefineConfig, Refined, refine
 from attnlearn.solve._scores import Scores
 

@@ -33,14 +33,73 @@ EXACT_MOST = 1e-3
 """Above this no error is rounding, however large the scores: a layer whose outputs float32 cannot hold is not exact."""
 APART = 100.0
 APART_LEAST = 1e-4
-"""Heads must be apart by 100 times the bound on their error, and by 1e-4 in any case."""
+APART_ROOT = 10.0
+"""Heads must be apart by 100 times the bound on their error, by 1e-4 in any case, and by ten roots of the error that counts as
+exact: one head in the place of two leaves the square of their distance."""
 VISIBLE = 100.0
 """The weakest head must stand out of the error a hundredfold."""
 PARAMETER_SAFETY = 3.0
 """The smallest singular value is an estimate from above within its stated tolerance, and the bound neglects
 curvature: both are covered by this factor."""
 PARAMETER_ERROR = 1e-2
-"""Beyond one per cent the linearisation behind the bound is not trusted and C3 is not established."""
+"""Beyond one per cent a bound says too little: C3 is not established, and of biases it says that they are not bounded."""
+WHOLE_ROWS = 1.5
+"""The Jacobian of whole Theta_i is taken if it wants at most so many times the rows of the found rank."""
+DROP_ROWS = 4
+"""Rows for each column of P on which the W of other heads are fitted when one is left out."""
+
+# --- general position ---
+POSITION_SEQUENCES = 28
+"""Sequences that must have three different keys, and rows beyond twice the directions in which relations are looked for. If 28
+independent sequences all agree, the set on which two layers agree has positive measure with confidence 1 - 1e-6."""
+POSITION_MOST = 6_000
+POSITION_LOOK = 256
+POSITION_TRIES = 4
+POSITION_TOKENS = 20_000
+"""Sequences, sequences for ranks, random subsets and tokens that are looked at, at most."""
+POSITION_WIDTH = 2_048
+POSITION_FEATURES = 700
+"""Directions of the stacked sequence up to which all its tokens are stacked at once (a second of work), and features of the
+quadratic regressions (five of them take 0.1 s)."""
+POSITION_ROUNDING = 1e-9
+"""Variance of a direction, relative to the largest in white coordinates, below which it does not vary. Free tokens leave
+1e-2 (Gaussian) to 1e-5 (LayerNormed words, 700 features); relations computed in float64 leave 1e-30, in float32 1e-14."""
+POSITION_RIDGE = 1e-13
+"""Relative ridge of the normal equations of the quadratic regressions."""
+POSITION_VALUES = 0.9
+"""Share of different values from which on tokens count as continuous: 20,000 normal float32 numbers have 0.999."""
+
+# --- second opinion ---
+RIVAL_STARTS = 20
+RIVAL_TRIES = 40
+"""Starts that must come back to the head they left to exclude a symmetry of the tokens (2^-20 = 1e-6), and starts at most."""
+RIVAL_DIRECTIONS = 16
+"""Directions up to which one start is tried where nothing is suspicious: 0.03 s at 8, 0.1 s at 16, 0.5 s at 32 directions."""
+RIVAL_EXACT = 1e-9
+RIVAL_ROUNDING = 30.0
+"""Relative residual, and machine epsilons of the tokens, below which a fit of a head's outputs counts as another exact one."""
+RIVAL_APART = 1e-2
+"""Relative distance of scores below which two exact fits are the same head: fits that agree do so to 1e-6."""
+RIVAL_NEEDED = 1e3
+"""A head that changes the outputs by less than so many tolerances is not part of a rival."""
+RIVAL_SCORES = 1e-3
+"""Norm of scores on white tokens below which a head counts as flat."""
+RIVAL_EQUATIONS = 4
+RIVAL_LEAST = 200
+RIVAL_STEPS = 30
+"""Equations for each unknown, sequences at least and Gauss-Newton steps of a fit: random starts took 7 to 14 steps."""
+
+# --- copies ---
+SCAN_SEQUENCES = 2**22
+"""Coordinates of tokens that are hashed at once: 32 MB."""
+COPY_FIT = 10_000
+COPY_WIDTH = 128
+COPY_LOOK = 100_000
+"""Sequences of the other sides, random combinations of their coordinates and pairs for the median, at most."""
+COPY_CHANCE = 1e-3
+"""Probability that one of the compared pairs looks like a copy by chance."""
+COPY_SHARED = 0.5
+"""A sequence that shares this share of its tokens with another is a copy or a window of it."""
 
 # --- diagnose --------------------------------------------------------------------------------------------
 DIAGNOSE_EXAMPLES = 8_000

@@ -20,8 +20,8 @@ from jaxtyping import Float, Int
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve._calibration import RIDGE_DOUBLE, RIDGE_SINGLE
-from attnlearn.solve._certify import Held
 from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
+from attnlearn.solve._held import Held
 from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
 from attnlearn.solve._scores import Scores, split_linear
 

@@ -35,6 +35,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Whitening, added, cut, on_threads, product, whitening
+from attnlearn.solve._curvature import second_derivative
 from attnlearn.solve._linearize import (
     Linearization,
     Local,
@@ -56,7 +57,8 @@ class Conditioning:
     one); `query_bias` (one per head) and
     `output_bias` are absolute, for a bias may be zero. `smallest` = 1 / max(theta, w): every head's Theta and W are
     known to rho / smallest. `eigenvalue` is the Lanczos estimate, `lower` the guaranteed value that all others use;
-    `equations` and `unknowns` are counted on the `examples` that were looked at.
+    `equations` and `unknowns` are counted on the `examples` that were looked at. `curvature` bounds the second derivative
+    in the coordinates of `lower`, up to steps of length `reach` (`_curvature`); it is infinite at a given rank.
     """
 
     smallest: float
@@ -71,6 +73,8 @@ class Conditioning:
     unknowns: int
     examples: int
     unit: float
+    curvature: float = np.inf
+    reach: float = 0.0
 
 
 class Point(NamedTuple):
@@ -142,7 +146,34 @@ def smallest_singular(
         unknowns=unknowns,
         examples=point.examples,
         unit=unit,
+        **_bent(point),
     )
+
+
+def _bent(point: Point) -> dict[str, float]:
+    """The curvature of whole Theta_i in the coordinates of the spectrum, and how far it holds."""
+    if point.at.scores.b is not None:
+        return {}
+    theta, query_bias, w = _white_blocks(point)
+    m = len(theta)
+    norms = np.linalg.norm(point.at.linear[:-1].reshape(m, -1, point.at.linear.shape[1]), ord=2, axis=(1, 2))
+    chunks = point.at.chunks
+    tokens = np.concatenate([chunk.x for chunk in chunks])
+    keep = None if chunks[0].keep is None else np.concatenate([chunk.keep for chunk in chunks])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        found = second_derivative(tokens.astype(np.float64), keep, theta, query_bias, w, norms)
+        return {"curvature": found, "reach": float(np.min(norms / w))}
+
+
+def _white_blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Norms of the maps from coordinates to Theta_i, c_i and W_i of the layer on white tokens."""
+    m, d = point.at.scores.c.shape
+
+    def columns(matrix: np.ndarray) -> np.ndarray:
+        return np.stack(np.split(np.asarray(matrix, np.float64), m, axis=1))
+
+    theta = _norms(np.asarray(point.by.a_left, np.float64)) * _norms(columns(point.by.a_right))
+    return theta, _norms(columns(point.by.c)), _norms(columns(point.factor[:, : m * d]))
 
 
 def prepare(

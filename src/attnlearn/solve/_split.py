@@ -37,8 +37,10 @@ class Split:
     certify: Int[np.ndarray, "c"]
 
     @classmethod
-    def make(cls, num: int, *, groups: ArrayLike | None = None, seed: int = 0) -> Split:
+    def make(cls, num: int, *, groups: ArrayLike | None = None, unit: str = "group", seed: int = 0) -> Split:
         """Split `num` sequences at random; sequences with the same entry in `groups` stay together.
+
+        `unit` says what the entries of `groups` name, for the message when there are too few.
 
         >>> sides = Split.make(60, groups=np.arange(60) // 2)
         >>> bool(set(sides.fit // 2) & set(sides.certify // 2))
@@ -53,10 +55,9 @@ class Split:
             )
             _, members = np.unique(groups, return_inverse=True)
         units = int(members.max()) + 1 if num else 0
-        name = "x" if groups is None else "groups"
-        require(
-            units >= FEWEST_UNITS, name, f"must hold at least {FEWEST_UNITS} sequences (or groups)", units
-        )
+        name = "groups" if groups is not None and unit == "group" else "x"
+        what = "sequences" if groups is None else "groups" if unit == "group" else "different sequences"
+        require(units >= FEWEST_UNITS, name, f"must hold at least {FEWEST_UNITS} {what}", units)
         order = np.random.default_rng([seed, 0x5B117]).permutation(units)
         certify = min(CERTIFY_MOST, max(1, round(CERTIFY_FRACTION * units)))
         select = min(SELECT_MOST, max(1, round(SELECT_FRACTION * units)))

@@ -34,7 +34,7 @@ from attnlearn.recovery._conclude import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._rows import as_batch
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.solve._certify import example_scale, unit_errors
+from attnlearn.solve._held import example_scale, unit_errors
 from attnlearn.solve._regress import regress
 
 

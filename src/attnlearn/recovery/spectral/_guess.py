@@ -27,7 +27,7 @@ from attnlearn.recovery.spectral._count import count
 from attnlearn.recovery.spectral._remix import remix
 from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.recovery.spectral._unmix import unmix
-from attnlearn.solve._certify import head_separation
+from attnlearn.solve._heads import head_separation
 
 AMBIGUOUS = "LOW_EFFECTIVE_RANK"
 """How `unmix` ends when heads and their swaps are alike. Its answer has some of them twice, which refine undoes."""

@@ -33,8 +33,8 @@ from attnlearn.recovery._conclude import examples_needed, held, memorised, unkno
 from attnlearn.recovery.spectral import _calibration as calibration
 from attnlearn.recovery.spectral._state import Problem, State, unmodelled
 from attnlearn.recovery.spectral._unmix import from_white
-from attnlearn.solve._certify import Held, example_scale, unit_errors
 from attnlearn.solve._drop import Ground, drop_order
+from attnlearn.solve._held import Held, example_scale, unit_errors
 from attnlearn.solve._refine import RefineConfig, refine
 
 FOUND, MISFITS, NOTHING = "found", "misfits", "nothing"

@@ -1,0 +1,85 @@
+"""Ask: fresh random sequences of many lengths and sizes, on which the frozen answer is then certified.
+
+An oracle may be an attention layer on short sequences or small tokens only: one with a window, a limit on keys or length, clipped
+tokens or capped scores is. So the sequences have 2 to 16 Gaussian tokens, and standard deviations from a third to three times
+the scale at which the heads are neither uniform nor saturated. The claims name this range and speak of no other.
+These answers are never taken from a checkpoint or a cache: they are the only evidence that the oracle still is what was learned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnlearn._errors import OracleError
+from attnlearn.engine import Tools
+from attnlearn.extraction import _calibration as calibration
+from attnlearn.extraction._polish import padded, score_unknowns, telling
+from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
+
+
+def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+    """The certify queries and their answers, as one padded batch in random order."""
+    inquiry, rng = Inquiry(problem, state), tools.rng("certify")
+    number = problem.config.certify_sequences or certify_sequences(state)
+    lengths = accepted_lengths(problem, state, inquiry)
+    xs, ys = [], []
+    chosen = rng.choice(lengths, number)
+    scales = state.scale * rng.choice(calibration.CERTIFY_SCALES, number)
+    for length in lengths:
+        own = scales[chosen == length]
+        if len(own):
+            tokens = rng.standard_normal((len(own), length, problem.dim)) * own[:, None, None]
+            x, y = inquiry.ask(tokens, keep=False, fresh=True)
+            xs.append(x)
+            ys.append(y)
+    order = rng.permutation(number)
+    x, y, mask = (array[order] for array in padded(xs, ys))
+    found = {"certify_sequences": number, "longest": int(max(lengths)), **counts(problem.oracle)}
+    return replace(state, held_x=x, held_y=y, held_mask=mask), found
+
+
+def accepted_lengths(problem: Problem, state: State, inquiry: Inquiry) -> list[int]:
+    """The lengths to ask: those of the plan that the oracle answers, probed from the longest down.
+
+    An oracle that refuses sequences above some length is certified up to that length.
+    """
+    lengths = wanted_lengths(problem.config)
+    while len(lengths) > 1 and lengths[-1] > calibration.CERTIFY_TOKENS:
+        tokens = state.scale * np.ones((1, lengths[-1], problem.dim))
+        try:
+            problem.oracle.fresh(problem.oracle.accepted(tokens))
+            break
+        except OracleError:
+            inquiry.ask(tokens[:, : calibration.CERTIFY_TOKENS], keep=False, fresh=True)  # ends if it is dead
+            lengths = lengths[:-1]
+    return lengths
+
+
+def wanted_lengths(config: ExtractConfig) -> list[int]:
+    """Lengths of the certify sequences, up to the longest that the caller wants.
+
+    >>> wanted_lengths(ExtractConfig()), wanted_lengths(ExtractConfig(certify_tokens=5))
+    ([2, 3, 4, 6, 8, 12, 16], [2, 3, 4, 5])
+    """
+    most = config.certify_tokens
+    return sorted({length for length in calibration.CERTIFY_LENGTHS if length < most} | {most})
+
+
+def certify_sequences(state: State) -> int:
+    """Enough for claim C1, and so many that they and the fitted ones determine the scores, for claim C3."""
+    m, d, o = state.w.shape
+    rows = calibration.CERTIFY_EQUATIONS * score_unknowns(m, d, state.ranks) / telling(m, o, state.causal)
+    rows -= sum(x.shape[0] * x.shape[1] for x in state.asked_x[1:])
+    return max(calibration.CERTIFY_SEQUENCES, int(np.ceil(rows / calibration.CERTIFY_TOKENS)))
+
+
+def certified_range(state: State) -> str:
+    """The inputs of which the claims speak, in words."""
+    lengths = state.held_mask.sum(axis=1)
+    low, high = (
+        state.scale * factor for factor in (min(calibration.CERTIFY_SCALES), max(calibration.CERTIFY_SCALES))
+    )
+    return f"{lengths.min()} to {lengths.max()} Gaussian tokens of standard deviation {low:.3g} to {high:.3g}"

@@ -1,0 +1,121 @@
+"""Examples on one side of the split, and how far a layer is from them.
+
+Errors are relative. The error of an example is divided by the smaller of its output's norm and the typical norm, so that
+it bounds the error relative to either. Outputs below `SMALL_EXAMPLE` of the typical norm have no error of their own worth
+the name: they are measured against that floor, which every claim prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlearn._layer import AttentionLayer
+from attnlearn._types import Mask, Outputs, Tokens
+from attnlearn.solve import _calibration as calibration
+
+
+@dataclass(frozen=True)
+class Held:
+    """Examples on one side of the split.
+
+    `groups` names the unit to which each sequence belongs (None: every sequence is a unit of its own). `copied` marks the
+    sequences that nearly repeat one on another side of the split (None: none does).
+
+    >>> Held(np.zeros((4, 3, 2)), np.zeros((4, 3, 2))).num
+    4
+    """
+
+    x: Tokens
+    y: Outputs
+    mask: Mask | None = None
+    groups: np.ndarray | None = None
+    copied: np.ndarray | None = None
+
+    @property
+    def num(self) -> int:
+        """Number of sequences."""
+        return len(self.x)
+
+    @property
+    def visible(self) -> Outputs:
+        """The outputs, zero where a token is padded."""
+        return self.y if self.mask is None else self.y * self.mask[..., None]
+
+    def first(self, number: int) -> Held:
+        """The first sequences, as many as `number`, without their units."""
+        return Held(*(None if a is None else a[:number] for a in (self.x, self.y, self.mask)))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the examples: what was looked at, on record."""
+        digest = hashlib.sha256()
+        for array in (self.x, self.y, self.mask):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def example_errors(layer: AttentionLayer, held: Held, scale: float) -> np.ndarray:
+    """Relative error of every sequence; `scale` is the typical norm of an output."""
+    outputs = held.visible
+    error = np.linalg.norm((layer(held.x, held.mask) - outputs).astype(np.float64), axis=(1, 2))
+    return error / clipped_norms(outputs, scale)
+
+
+def unit_errors(layer: AttentionLayer, held: Held, scale: float) -> np.ndarray:
+    """Relative error of every sequence, or of every unit's worst sequence."""
+    relative = example_errors(layer, held, scale)
+    return relative if held.groups is None else largest_of_groups(relative, held.groups)
+
+
+def largest_of_groups(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The largest value in every group; NaN stays NaN.
+
+    >>> largest_of_groups(np.array([1.0, 3.0, 2.0]), np.array(["a", "b", "a"])).tolist()
+    [2.0, 3.0]
+    """
+    names, members = np.unique(groups, return_inverse=True)
+    worst = np.zeros(len(names))
+    np.maximum.at(worst, members, values)
+    return worst
+
+
+def clipped_norms(outputs: Outputs, scale: float) -> np.ndarray:
+    """The norm of every output, not above `scale` and not below `SMALL_EXAMPLE` of it."""
+    size = np.linalg.norm(outputs.astype(np.float64), axis=(1, 2))
+    return np.clip(size, calibration.SMALL_EXAMPLE * scale, scale)
+
+
+def total_error(layer: AttentionLayer, held: Held) -> float:
+    """Root of the summed squared errors."""
+    return float(np.linalg.norm((layer(held.x, held.mask) - held.visible).astype(np.float64)))
+
+
+def example_scale(held: Held) -> float:
+    """Root mean square over examples of the norm of an example's output."""
+    squares = np.sum(held.visible.astype(np.float64) ** 2, axis=(1, 2))
+    return float(max(np.sqrt(squares.mean()), np.finfo(np.float64).tiny))
+
+
+def rounding_floor(layer: AttentionLayer, held: Held, scale: float) -> float:
+    """How exact the outputs of this layer can be in the data's dtype, as a relative error.
+
+    The float32 forward is compared with the float64 one; rounding errors are proportional to the machine
+    epsilon, so the float64 floor follows from it.
+    """
+    sample = held.first(calibration.FLOOR_EXAMPLES)
+    single, double = (
+        layer.astype(dtype)(sample.x.astype(dtype), sample.mask).astype(np.float64)
+        for dtype in (np.float32, np.float64)
+    )
+    relative = np.linalg.norm(single - double, axis=(1, 2)) / clipped_norms(double, scale)
+    ratio = np.finfo(layer.dtype).eps / np.finfo(np.float32).eps
+    return float(max(relative.max() * ratio, np.finfo(layer.dtype).eps))
+
+
+def exactness_limit(floor: float, dtype: np.dtype) -> float:
+    """The largest certify error that still counts as exact to rounding."""
+    limit = max(calibration.ROUNDING_SLACK * floor, calibration.EXACT.get(np.dtype(dtype).name, 0.0))
+    return min(limit, calibration.EXACT_MOST)

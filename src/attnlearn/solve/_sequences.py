@@ -1,0 +1,191 @@
+"""Which sequences are the same, nearly the same, or share tokens: what independent units of evidence are.
+
+Claim C1 counts independent sequences. Identical ones (also in another order of their tokens) are one unit and stay on one side
+of the split. Near copies and windows of one document are found afterwards: a certify sequence that has a relative on
+another side is no evidence, and relatives on the certify side count once.
+Cost: one hash of every token; one product of certify sequences with others, at most `COPY_WIDTH` coordinates wide.
+What can fail: relatives that share fewer than half of their tokens, and jittered copies in another order, are not seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.csgraph
+import scipy.stats
+
+from attnlearn._types import Mask, Tokens
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._held import Held
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def token_names(x: Tokens, mask: Mask | None) -> np.ndarray:
+    """One 64-bit number for every token (n, k): equal for equal tokens, 0 where a token is padded.
+
+    >>> token_names(np.array([[[1.0], [2.0], [1.0]]]), None)[0, 0] == token_names(np.ones((1, 1, 1)), None)[0, 0]
+    True
+    """
+    whole = np.ascontiguousarray(x + 0.0)  # minus zero becomes zero
+    words = whole.view(np.uint32 if whole.itemsize == 4 else np.uint64)
+    factors = np.random.default_rng(0x70C).integers(1, 2**63, x.shape[2], dtype=np.uint64) | np.uint64(1)
+    flat, names = words.reshape(-1, x.shape[2]), np.empty(x.shape[:2], np.uint64)
+    with np.errstate(over="ignore"):
+        for start in range(0, len(flat), calibration.CHUNK_ROWS):
+            block = flat[start : start + calibration.CHUNK_ROWS].astype(np.uint64) + np.uint64(1)
+            sums = _mixed(block * factors).sum(axis=1, dtype=np.uint64)
+            names.reshape(-1)[start : start + calibration.CHUNK_ROWS] = sums
+    names |= np.uint64(1)
+    return names if mask is None else np.where(mask, names, np.uint64(0))
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The bits of 64-bit numbers stirred, so that sums of them tell tokens apart."""
+    values = (values ^ (values >> np.uint64(31))) * _MIX
+    return values ^ (values >> np.uint64(29))
+
+
+def sequence_names(x: Tokens, mask: Mask | None) -> np.ndarray:
+    """One number for every sequence: equal for sequences with equal tokens, in whatever order."""
+    with np.errstate(over="ignore"):
+        return _mixed(token_names(x, mask)).sum(axis=1, dtype=np.uint64)
+
+
+def merged_units(names: np.ndarray, groups: np.ndarray | None) -> np.ndarray | None:
+    """The unit of every sequence when identical sequences, and those of one group, stay together; None if all are apart.
+
+    >>> merged_units(np.array([5, 6, 5]), None).tolist()
+    [0, 1, 0]
+    >>> merged_units(np.array([5, 6, 7]), None) is None
+    True
+    """
+    _, same = np.unique(names, return_inverse=True)
+    if groups is None:
+        return None if same.max(initial=-1) + 1 == len(names) else same
+    _, members = np.unique(groups, return_inverse=True)
+    return _components(np.stack([same, same.max() + 1 + members]), same.max() + members.max() + 2)[same]
+
+
+def _components(pairs: np.ndarray, number: int) -> np.ndarray:
+    """The connected component of each of `number` nodes."""
+    graph = scipy.sparse.coo_matrix((np.ones(pairs.shape[1]), tuple(pairs)), shape=(number, number))
+    return scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
+
+
+class Relatives(NamedTuple):
+    """Certify sequences that nearly repeat a sequence on another side, and the family of each on its own side."""
+
+    copied: np.ndarray
+    family: np.ndarray
+
+
+def without_copies(held: Held, others: Tokens, other_mask: Mask | None) -> Held:
+    """The certify examples `held` with near copies of each other as one unit, and near copies of `others` marked."""
+    found = find_relatives(held.x, held.mask, others, other_mask)
+    apart = found.family.max(initial=-1) + 1 == held.num
+    units = held.groups if apart else merged_units(found.family, held.groups)
+    return dataclasses.replace(held, groups=units, copied=found.copied)
+
+
+def find_relatives(
+    x: Tokens, mask: Mask | None, others: Tokens, other_mask: Mask | None, seed: int = 0
+) -> Relatives:
+    """Near copies and shared windows between certify sequences x and the other sides, and within x.
+
+    >>> x = np.random.default_rng(0).standard_normal((40, 3, 8))
+    >>> find_relatives(x[:20], None, np.concatenate([x[20:], 1.01 * x[:1]]), None).copied.nonzero()[0].tolist()
+    [0]
+    """
+    others, other_mask = others[: calibration.COPY_FIT], _first(other_mask)
+    near = _near(x, mask, others, other_mask, seed)
+    shared = _shared(token_names(x, mask), token_names(others, other_mask))
+    number = len(x)
+    pairs = np.concatenate([near, shared], axis=1)
+    outside = pairs[1] >= number
+    copied = np.zeros(number, bool)
+    copied[pairs[0][outside]] = True
+    return Relatives(copied, _components(pairs[:, ~outside], number))
+
+
+def _first(mask: Mask | None) -> Mask | None:
+    return None if mask is None else mask[: calibration.COPY_FIT]
+
+
+def _near(x: Tokens, mask: Mask | None, others: Tokens, other_mask: Mask | None, seed: int) -> np.ndarray:
+    """Pairs (certify sequence, sequence) that are closer than independent ones ever are; others are numbered after certify.
+
+    The cosine of two independent sequences has variance 1/D with D the directions in which they vary, read off the data
+    by the median. Beyond the cosine that one of n pairs exceeds with probability `COPY_CHANCE` a pair is a near copy.
+    """
+    own, rest = (_flattened(*side) for side in ((x, mask), (others, other_mask)))
+    mean = rest.mean(axis=0)
+    spread = np.maximum(rest.std(axis=0), np.finfo(np.float32).tiny)
+    own, rest = (
+        np.tanh((side - mean) / spread) for side in (own, rest)
+    )  # extreme tokens are not alike for it
+    if own.shape[1] > calibration.COPY_WIDTH:
+        mix = np.random.default_rng([seed, 0xC09]).standard_normal((own.shape[1], calibration.COPY_WIDTH))
+        own, rest = (side @ mix.astype(np.float32) for side in (own, rest))
+    own, rest = (
+        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-30) for side in (own, rest)
+    )
+    both = np.concatenate([own, rest])
+    cosine = own @ both.T
+    np.fill_diagonal(cosine, 0.0)
+    limit = copy_limit(cosine, len(both))
+    return np.stack(np.nonzero(cosine > limit))
+
+
+def copy_limit(cosine: np.ndarray, number: int) -> float:
+    """The cosine above which a pair is a near copy, from the median of all of them.
+
+    (1 - c^2)^((D - 1)/2) bounds the chance of a cosine above c between independent directions in D dimensions.
+    """
+    some = np.abs(cosine.reshape(-1)[:: max(1, cosine.size // calibration.COPY_LOOK)])
+    median = float(np.median(some))
+    deviation = max(median / scipy.stats.norm.ppf(0.75), 1e-9)
+    dimensions = max(1 / deviation**2, 2.0)
+    chance = calibration.COPY_CHANCE / number
+    return float(np.sqrt(1 - chance ** (2 / max(dimensions - 1, 1))))
+
+
+def _flattened(x: Tokens, mask: Mask | None) -> np.ndarray:
+    whole = x if mask is None else x * mask[..., None]
+    return whole.reshape(len(x), -1).astype(np.float32)
+
+
+def _shared(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Pairs of sequences that share more tokens than independent ones would; numbered as in `_near`."""
+    both = np.concatenate([own, others])
+    keys = int((own != 0).sum(axis=1).max(initial=1))
+    _, names, counts = np.unique(both, return_inverse=True, return_counts=True)
+    names = names.reshape(both.shape)
+    padded = names[both == 0][:1]
+    frequent = counts[names] > len(both) / 2  # a token of every second sequence tells nothing
+    usable = ~frequent & ~np.isin(names, padded)
+    again = counts[np.unique(names[usable])].astype(float)
+    wanted = _shared_wanted(float(np.sum(again * (again - 1))) / both.size**2, keys, len(both))
+    if wanted > keys or not usable.any():
+        return np.zeros((2, 0), int)
+    rows = np.repeat(np.arange(len(both)), usable.sum(axis=1))
+    table = scipy.sparse.csr_matrix(
+        (np.ones(len(rows), np.int32), (rows, names[usable])), shape=(len(both), len(counts))
+    )
+    table.data = np.minimum(table.data, 1)
+    common = (table[: len(own)] @ table.T).tocoo()
+    pairs = (common.data >= wanted) & (common.row != common.col)
+    return np.stack([common.row[pairs], common.col[pairs]])
+
+
+def _shared_wanted(coincidence: float, keys: int, number: int) -> int:
+    """Shared tokens that one of `number` independent sequences reaches with probability `COPY_CHANCE`, at least half of all.
+
+    `coincidence` is the chance that two tokens are the same; more than `keys` means that no number tells copies apart.
+    """
+    least = max(1, int(np.ceil(calibration.COPY_SHARED * keys)))
+    chances = scipy.stats.binom.sf(np.arange(least, keys + 1) - 1, keys, min(1.0, keys * coincidence))
+    return least + int(np.sum(number * chances > calibration.COPY_CHANCE))

@@ -1,0 +1,79 @@
+"""Certify: claims C1, C2 and C3 about a frozen layer.
+
+What cannot be established is reported as such; a claim whose checks were not run is not established. Each claim says what it
+assumes. Cost: one pass over the certify examples, one smallest-singular-value computation, general position of the tokens
+and a second opinion (`_position`, `_rivals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attnlearn._canonical import Support
+from attnlearn._certificate import Certificate, Check, Claim, Status
+from attnlearn._layer import AttentionLayer
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._held import Held, exactness_limit, rounding_floor
+from attnlearn.solve.certification._count import UNSEEN, count_claim, look_at_tokens
+from attnlearn.solve.certification._function import function_claim
+from attnlearn.solve.certification._parameters import parameter_bounds, parameter_claim
+
+
+def certify(
+    layer: AttentionLayer,
+    held: Held,
+    fitted: Held,
+    *,
+    scale: float,
+    support: Support | None = None,
+    target: float | None = None,
+    rank: int | None = None,
+    delta: float = calibration.DELTA,
+    unit: str = "input",
+    where: str = "",
+    designed: bool = False,
+    on_step: Callable[..., None] | None = None,
+) -> Certificate:
+    """Judge `layer` on the certify examples `held`; the Jacobian is taken on `fitted`, any examples with their outputs.
+
+    How well examples determine a layer is no statistical claim: those of the fit may show it, and the error there is
+    measured like the one on `held`. With `target` only C1 is asked for: the others, which need an exact fit, are judged
+    when there is one.
+    `scale` is the root mean square of an example's output, fixed on the fit side. `unit` and `where` name what C1 counts and
+    the inputs it speaks of. `designed` says that the tokens were drawn by us, independently and from a density. `on_step` is
+    told how far the Jacobian's spectrum came, which takes the time.
+    """
+    layer = layer.astype(held.x.dtype)
+    floor = rounding_floor(layer, held, scale)
+    limit = calibration.FUNCTION_ERROR if target is None else target
+    c1, checks = function_claim(
+        layer, held, scale, limit=limit, delta=delta, unit=unit, where=where, drawn=designed
+    )
+    eps = c1.value["error"]
+    exact = eps <= exactness_limit(floor, layer.dtype)
+    if target is not None and c1.established and not exact:
+        return _function_only(c1, checks)
+    error = max(eps, floor)
+    bounds = parameter_bounds(
+        layer, fitted, error=error, scale=scale, support=support, rank=rank, on_step=on_step
+    )
+    seen = look_at_tokens(layer, held, fitted, designed) if exact else UNSEEN
+    c2, count_checks = count_claim(
+        layer, held, fitted, eps=eps, floor=floor, bound=bounds.worst, scale=scale,
+        fraction=1 - c1.value["fraction"], support=support, seen=seen, where=where,
+    )  # fmt: skip
+    c3, parameter_checks = parameter_claim(layer, bounds, support=support, counted=c2)
+    return Certificate((c1, c2, c3), (*checks, *count_checks, *parameter_checks), seen.rival)
+
+
+def _function_only(c1: Claim, checks: list[Check]) -> Certificate:
+    """The certificate of a fit that is as good as was asked for, and not exact."""
+    others = (
+        Claim("C2", "the number of heads was not asked for", established=False),
+        Claim("C3", "the parameters were not asked for", established=False),
+    )
+    unasked = [
+        Check("C2.exact", Status.NOT_RUN, text="fit exact to rounding: not asked for"),
+        Check("C3.bound", Status.NOT_RUN, text="bound on the error of every Theta and W: not asked for"),
+    ]
+    return Certificate((c1, *others), (*checks, *unasked))

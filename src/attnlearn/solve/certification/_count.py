@@ -1,0 +1,167 @@
+"""C2: the number of heads of every layer with these outputs, on these tokens.
+
+If two layers agree on sequences with a joint density and three visible keys, they have the same canonical heads. So the count
+is read off a fit that is exact to rounding, within stated limits: heads at least `apart` from each other, each at least
+`visible`. A head's visibility is what leaving it out costs after the W of all others are fitted again, on the stated fraction
+of the inputs. Heads that cancel each other on these tokens, and heads for inputs that hardly occur, are not visible.
+The checks are the conditions of the theorem as far as data can show them (`_position`, `_rivals`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlearn._canonical import Support, on_support
+from attnlearn._certificate import Check, Claim, Status
+from attnlearn._layer import AttentionLayer
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._heads import drop_effects, head_separation, visibility
+from attnlearn.solve._held import Held, exactness_limit
+from attnlearn.solve.certification._position import Position, measure_position
+from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion
+
+DENSITY = "the tokens of a sequence have a joint density"
+CENTRED = "the tokens of a sequence have a joint density but for their sum"
+GENERAL = "the layer is in general position, for these tokens take few values"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the tokens show: general position (None where we drew them from a density ourselves) and the second opinion.
+
+    Without an opinion nobody has looked: the fit is not exact, and nothing rests on it.
+    """
+
+    position: Position | None
+    opinion: Opinion | None
+
+    @property
+    def rival(self) -> Rival | None:
+        """Another layer with the same outputs, if one was found."""
+        return None if self.opinion is None else self.opinion.rival
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """What has to be taken for granted about tokens or layer."""
+        if self.position is None:
+            return ()
+        if not self.position.continuous:
+            return (GENERAL,)
+        return (CENTRED,) if self.position.centred else (DENSITY,)
+
+
+UNSEEN = Seen(None, None)
+
+
+def look_at_tokens(layer: AttentionLayer, held: Held, fitted: Held, designed: bool) -> Seen:
+    """General position of the tokens and the second opinion on them; thorough where the tokens are suspicious."""
+    if designed:
+        return Seen(None, second_opinion(layer, fitted))
+    x, mask = _both(held, fitted)
+    position = measure_position(x, mask)
+    suspicious = not position.free or position.balanced > 0 or position.spread < 1
+    return Seen(position, second_opinion(layer, fitted, thorough=suspicious))
+
+
+def _both(held: Held, fitted: Held) -> tuple[np.ndarray, np.ndarray | None]:
+    """Tokens of both sides, the certify side, which is spread over all data, first."""
+    x = np.concatenate([held.x, fitted.x])[: calibration.POSITION_MOST]
+    if held.mask is None and fitted.mask is None:
+        return x, None
+    masks = [np.ones(side.x.shape[:2], bool) if side.mask is None else side.mask for side in (held, fitted)]
+    return x, np.concatenate(masks)[: calibration.POSITION_MOST]
+
+
+def count_claim(
+    layer: AttentionLayer,
+    held: Held,
+    fitted: Held,
+    *,
+    eps: float,
+    floor: float,
+    bound: float,
+    scale: float,
+    fraction: float,
+    support: Support | None,
+    seen: Seen,
+    where: str = "",
+) -> tuple[Claim, list[Check]]:
+    """The claim and its checks; `bound` is C3's, `fraction` the share of inputs about which C1 says nothing."""
+    limit = exactness_limit(floor, layer.dtype)
+    apart = max(calibration.APART * bound, calibration.APART_LEAST, calibration.APART_ROOT * limit**0.5)
+    visible = calibration.VISIBLE * max(eps, floor)
+    sample = held.first(calibration.FLOOR_EXAMPLES)
+    effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
+    checks = [
+        Check.compare("C2.exact", eps, limit, unit="relative error", text="fit exact to rounding: error"),
+        Check.compare(
+            "C2.apart", head_separation(layer if support is None else on_support(layer, support)), apart,
+            unit="relative distance", text="closest two heads", at_most=False,
+        ),
+        Check.compare(
+            "C2.visible", float(np.min(effects)), visible,
+            unit="relative output", text="least visible head", at_most=False,
+        ),
+        *_token_checks(held, seen),
+    ]  # fmt: skip
+    m = layer.num_heads
+    text = (
+        f"{m} head{'s' * (m > 1)}: every layer that gives these outputs to {eps:.2g}, with heads at least {apart:.2g} apart "
+        f"and each at least {visible:.2g} visible on {100 * fraction:.2g} % of inputs{where}, has {m}"
+    )
+    established = all(check.status is Status.HOLDS for check in checks)
+    scope = {"apart": apart, "visible": visible, "fraction": fraction, "outputs": eps}
+    return Claim.stated("C2", text, established, m, assumes=seen.assumes, scope=scope), checks
+
+
+def _enough(layer: AttentionLayer, fitted: Held) -> Held:
+    """As many fitted sequences as determine the W of all heads."""
+    rows = calibration.DROP_ROWS * (layer.num_heads * layer.dim + 1)
+    return fitted.first(max(calibration.FLOOR_EXAMPLES, -(-rows // fitted.x.shape[1])))
+
+
+def _token_checks(held: Held, seen: Seen) -> list[Check]:
+    position, opinion = seen.position, seen.opinion
+    if opinion is None:
+        return [
+            Check(
+                "C2.rivals", Status.NOT_RUN, text="other layers with the same outputs: the fit is not exact"
+            )
+        ]
+    rivals = Check.compare(
+        "C2.rivals", int(opinion.rival is not None), 0,
+        unit="layers", text=f"other layers with the same outputs that {opinion.tried} tries found",
+    )  # fmt: skip
+    if position is None:
+        keys = held.x.shape[1] if held.mask is None else int(held.mask.sum(axis=1).max())
+        return [_keys(keys), rivals]
+    return [_keys(position.keys), *_position_checks(position, opinion), rivals]
+
+
+def _keys(number: int) -> Check:
+    return Check.compare(
+        "C2.keys", number, 3, unit="keys", text="different keys of a sequence", at_most=False
+    )
+
+
+def _position_checks(position: Position, opinion: Opinion) -> list[Check]:
+    checks = [
+        Check.compare(
+            "C2.spread", position.spread, 1.0,
+            unit="of full rank", text="rank of the differences of a sequence's tokens", at_most=False,
+        ),
+        Check.compare(
+            "C2.tied", 0 if position.centred else max(position.tied, position.functions), 0,
+            unit="directions", text="directions of a sequence that its other tokens determine",
+        ),
+    ]  # fmt: skip
+    if position.balanced:
+        checks.append(
+            Check.compare(
+                "C2.symmetry", opinion.agreed, calibration.RIVAL_STARTS, unit="starts", at_most=False,
+                text="the tokens have a fixed sum: starts that found the same head again",
+            )
+        )  # fmt: skip
+    return checks

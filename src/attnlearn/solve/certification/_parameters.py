@@ -1,0 +1,195 @@
+"""C3: how far the parameters of every layer as in C2 can be from the found ones.
+
+‖delta‖ <= ‖F_hat - F‖/sigma_min(J), J the Jacobian in parameters scaled by each block's norm. The Jacobian is that of whole
+Theta_i where the examples determine them at about the price of the found rank; else the claim speaks of layers of that rank.
+With whole Theta_i the curvature is bounded too (`_curvature`): then no layer with these outputs lies between the bound and
+the stated radius. Otherwise the claim says "to first order". A factor of three covers the rounding of the smallest singular
+value and, to first order, curvature.
+Full rank is local uniqueness; that the neighbourhood is the right one rests on C2, without which C3 is not established.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlearn._canonical import Support, on_support
+from attnlearn._certificate import Check, Claim, Status
+from attnlearn._distance import BIAS_FLOOR
+from attnlearn._layer import AttentionLayer
+from attnlearn._types import Mask, Tokens
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._curvature import Ball, kantorovich
+from attnlearn.solve._held import Held, total_error
+from attnlearn.solve._jacobian import Conditioning, smallest_singular
+from attnlearn.solve._scores import Scores
+
+
+class Bounds(NamedTuple):
+    """Bounds on relative errors: of Theta and W for every head, of every bias; the rank they hold for; the ball, if proved."""
+
+    heads: np.ndarray
+    biases: np.ndarray
+    conditioning: Conditioning
+    rank: int | None
+    ball: Ball | None
+    directions: int
+    dim: int
+
+    @property
+    def worst(self) -> float:
+        """The largest of the bounds on Theta and W."""
+        return float(self.heads.max())
+
+    @property
+    def worst_bias(self) -> float | None:
+        """The largest bound on a bias, None where it says nothing."""
+        worst = float(self.biases.max())
+        return worst if worst <= calibration.PARAMETER_ERROR else None
+
+
+def parameter_bounds(
+    layer: AttentionLayer,
+    fitted: Held,
+    *,
+    error: float,
+    scale: float,
+    support: Support | None,
+    rank: int | None,
+    on_step: Callable[..., None] | None,
+) -> Bounds:
+    """Bounds at full rank where that is affordable and says something, else at `rank`; `error` is C1's or rounding's."""
+    reduced, tokens = reduce_to_support(layer, fitted.x, support)
+    found = None
+    for tangent in _ranks(reduced, tokens, fitted.mask, rank):
+        conditioning = smallest_singular(reduced, tokens, mask=fitted.mask, rank=tangent, on_step=on_step)
+        # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
+        rho = max(
+            error * scale * np.sqrt(conditioning.examples),
+            total_error(layer, fitted.first(conditioning.examples)),
+        )
+        found = _bounds(reduced, conditioning, tangent, rho, token_rank(tokens, fitted.mask))
+        if found.worst <= calibration.PARAMETER_ERROR:
+            break
+    assert found is not None, "there is at least one rank to try"
+    return found
+
+
+def _ranks(layer: AttentionLayer, x: Tokens, mask: Mask | None, rank: int | None) -> Iterator[int | None]:
+    """Ranks at which to take the Jacobian, the whole first where it takes about as many rows."""
+    if rank is None or rank >= layer.dim:
+        yield None
+        return
+    tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
+    whole, low = (
+        Scores.from_theta(layer.theta, layer.query_bias, tangent).sequences_wanted(
+            layer.out_dim, tokens, layer.causal
+        )
+        for tangent in (None, rank)
+    )
+    if whole <= calibration.WHOLE_ROWS * low and whole <= len(x):
+        yield None
+    yield rank
+
+
+def _bounds(
+    layer: AttentionLayer, conditioning: Conditioning, rank: int | None, rho: float, directions: int
+) -> Bounds:
+    safe = calibration.PARAMETER_SAFETY * rho
+    ball = kantorovich(safe, np.sqrt(conditioning.lower), conditioning.curvature, conditioning.reach)
+    # The ball's inner radius in the coordinates, as a multiple of the linear bound rho / sigma.
+    bent = 1.0 if ball is None else ball.inner * np.sqrt(conditioning.lower) / safe if safe else 1.0
+    with np.errstate(invalid="ignore"):
+        heads = safe * bent * np.maximum(conditioning.theta, conditioning.w)
+        biases = safe * bent * bias_conditioning(layer, conditioning)
+    return Bounds(heads, biases, conditioning, rank, ball, directions, layer.dim)
+
+
+def parameter_claim(
+    layer: AttentionLayer, bounds: Bounds, *, support: Support | None, counted: Claim
+) -> tuple[Claim, list[Check]]:
+    """The claim, which rests on C2 (`counted`) and assumes what C2 assumes, and its checks."""
+    conditioning = bounds.conditioning
+    checks = [
+        Check.compare(
+            "C3.tokens", bounds.directions, bounds.dim,
+            unit="directions", text="directions in which tokens vary", at_most=False,
+        ),
+        Check.compare(
+            "C3.equations", conditioning.equations / max(conditioning.unknowns, 1), 1.0,
+            unit="equations per unknown", text="equations per unknown", at_most=False,
+        ),
+        Check.compare(
+            "C3.bound", bounds.worst, calibration.PARAMETER_ERROR,
+            unit="relative error", text="bound on the error of every Theta and W",
+        ),
+        Check.compare(
+            "C3.count", int(counted.established), 1, unit="claims", text="C2, on which this rests", at_most=False
+        ),
+    ]  # fmt: skip
+    bias = bounds.worst_bias
+    value = {
+        "bound": max(bounds.worst, bias or 0.0),
+        "weights": bounds.worst,
+        "heads": bounds.heads.tolist(),
+        "biases": bias,
+        "eigenvalue": conditioning.lower,
+        "proved": bounds.ball is not None,
+        "rank": bounds.rank,
+    }
+    established = all(check.status is Status.HOLDS for check in checks)
+    text = _text(layer, bounds, support)
+    return Claim.stated("C3", text, established, value, assumes=counted.assumes, scope=counted.scope), checks
+
+
+def _text(layer: AttentionLayer, bounds: Bounds, support: Support | None) -> str:
+    if not np.isfinite(bounds.worst):
+        return "nothing bounds the error of some Theta or W"
+    bias = bounds.worst_bias
+    text = f"in every such layer each Theta and W is within {bounds.worst:.3g} of the found one, "
+    text += "biases are not bounded" if bias is None else f"each bias within {bias:.3g}"
+    notes = ["curvature included" if bounds.ball is not None else "to first order"]
+    if support is not None:
+        notes.append("on the span of the tokens")
+    if bounds.rank is not None:
+        notes.append(f"among layers whose Theta have rank at most {bounds.rank}")
+    if not layer.theta.any(axis=(1, 2)).all():
+        unit = "the largest" if layer.theta.any() else "one with logits of variance one"
+        notes.append(f"a Theta of zero: relative to {unit}")
+    return f"{text} ({', '.join(notes)})"
+
+
+def bias_conditioning(layer: AttentionLayer, conditioning: Conditioning) -> np.ndarray:
+    """Errors of each head's query bias and of the output bias per unit of output error, in the norms of `distance`."""
+    size = np.linalg.norm(layer.theta) or conditioning.unit
+    norms = np.maximum(np.linalg.norm(layer.query_bias, axis=1), BIAS_FLOOR * size)
+    output_norm = max(np.linalg.norm(layer.output_bias), BIAS_FLOOR * np.linalg.norm(layer.w))
+    return np.append(conditioning.query_bias / norms, conditioning.output_bias / output_norm)
+
+
+def token_rank(x: Tokens, mask: Mask | None) -> int:
+    """Directions in which the tokens vary: eigenvalues of their covariance above rounding."""
+    tokens = (x.reshape(-1, x.shape[2]) if mask is None else x[mask]).astype(np.float64)
+    values = np.linalg.eigvalsh(np.atleast_2d(np.cov(tokens, rowvar=False)))
+    return int(np.sum(values > calibration.TOKEN_RANK[x.dtype.name] * values[-1]))
+
+
+def reduce_to_support(
+    layer: AttentionLayer, x: Tokens, support: Support | None
+) -> tuple[AttentionLayer, Tokens]:
+    """The layer and tokens in an orthonormal basis of the directions in which tokens vary."""
+    if support is None:
+        return layer, x
+    basis, _ = np.linalg.qr(np.asarray(support.basis, np.float64))
+    basis = basis.astype(layer.dtype)
+    inside = on_support(layer, support)
+    reduced = AttentionLayer(
+        basis.T @ inside.theta @ basis,
+        basis.T @ inside.w,
+        inside.query_bias @ basis,
+        inside.output_bias,
+        causal=layer.causal,
+    )
+    return reduced, x @ basis

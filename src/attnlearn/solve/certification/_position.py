@@ -1,0 +1,213 @@
+"""General position: whether the tokens of a sequence are free of each other, as the theorem behind C2 and C3 asks.
+
+The theorem (docs/certificates.md, "When two layers are one function") wants sequences with a joint density. Data cannot show a
+density, but they show these violations of it, each a number in `Position`:
+
+keys       Repeated tokens are one key. With fewer than three different keys (or two of different multiplicity) a head
+           equals its negative and a flat one.
+spread     The differences of a sequence's tokens have full rank min(keys - 1, directions); collinear tokens have rank one.
+tied       Directions of the stacked sequence in which it does not vary: linear relations between tokens.
+functions  Directions of one token that a quadratic function of the others gives exactly.
+balanced   Directions in which the *sum* of the tokens does not vary. If a linear map permutes the keys of every sequence
+           (antipodal pairs, mirror images, orbits of a rotation, in any order), the sum lies in the map's fixed space.
+           So a sum that varies in every direction excludes all such maps. Centred sequences are balanced too and identifiable:
+           there the second opinion decides.
+continuous Whether every coordinate takes about as many values as there are tokens.
+
+Tokens that stand in every sequence ([CLS], BOS) are left out. Sequences are compared within one number of different keys. Relations
+are looked for on random subsets of about twice as many sequences as directions: a few free sequences among thousands of
+tied ones do not hide a relation.
+Cost: eigenvalues of one matrix as large as the stacked sequence, and small regressions. What can fail: too few sequences for
+the stacked matrix; then relations are looked for between three tokens at a time (`Position.whole` is False).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from attnlearn._types import Mask, Tokens
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._sequences import token_names
+
+
+@dataclass(frozen=True)
+class Position:
+    """What the tokens show about general position; see the module for each number."""
+
+    keys: int
+    spread: float
+    tied: int
+    functions: int
+    balanced: int
+    continuous: bool
+    whole: bool
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing was found that ties the tokens of a sequence to each other."""
+        return self.tied == 0 and self.functions == 0
+
+    @property
+    def centred(self) -> bool:
+        """Whether the tokens' sum is fixed in some directions and no other relation was found."""
+        return 0 < self.balanced == self.tied and self.functions <= self.balanced
+
+
+def measure_position(x: Tokens, mask: Mask | None, seed: int = 0) -> Position:
+    """General position of sequences x (n, k, d), as far as they can show it.
+
+    >>> x = np.random.default_rng(0).standard_normal((400, 4, 3))
+    >>> measure_position(x, None).free
+    True
+    >>> measure_position(np.concatenate([x, -x], axis=1), None).tied
+    12
+    """
+    names = token_names(x, mask)
+    distinct, multiple = _distinct(names)
+    keys = _telling_keys(distinct, multiple)
+    if keys < 3:
+        return Position(keys, 0.0, 0, 0, 0, False, False)
+    chosen = _largest_class(distinct, multiple)
+    tokens = _free_tokens(x[chosen], names[chosen])
+    if tokens.shape[1] < 2:
+        return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, False, False)
+    free, rng = _white(tokens), np.random.default_rng([seed, 0x9051])
+    tied, whole = _tied(free, rng)
+    return Position(
+        keys, _spread(free), tied, _functions(free, rng), _balanced(free), _continuous(tokens), whole
+    )
+
+
+def _distinct(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Different keys of every sequence, and whether they have different multiplicities; 0 names a padded token."""
+    ordered = np.sort(names, axis=1)
+    first = np.ones(names.shape, bool)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first &= ordered != 0
+    distinct, visible = first.sum(axis=1), (names != 0).sum(axis=1)
+    place = np.cumsum(first, axis=1)
+    most = np.zeros(len(names), int)
+    for key in range(1, int(distinct.max(initial=0)) + 1):
+        np.maximum(most, ((place == key) & (ordered != 0)).sum(axis=1), out=most)
+    return distinct, most * distinct != visible
+
+
+def _telling_keys(distinct: np.ndarray, multiple: np.ndarray) -> int:
+    """The number of keys that enough sequences have; two of different multiplicity tell as much as three."""
+    telling = np.where((distinct == 2) & multiple, 3, distinct)
+    place = min(len(telling), calibration.POSITION_SEQUENCES)
+    return int(np.sort(telling)[::-1][place - 1])
+
+
+def _largest_class(distinct: np.ndarray, multiple: np.ndarray) -> np.ndarray:
+    """Sequences with one number of different keys: the number that most sequences have among those that tell anything."""
+    telling = (distinct >= 3) | ((distinct == 2) & multiple)
+    number = int(np.argmax(np.bincount(distinct[telling])))
+    return np.flatnonzero(telling & (distinct == number))[: calibration.POSITION_MOST]
+
+
+def _free_tokens(x: Tokens, names: np.ndarray) -> Tokens:
+    """The different tokens of every sequence in order of appearance, without those that stand in every sequence."""
+    everywhere = [name for name in set(names[0].tolist()) if (names == name).any(axis=1).all()]
+    earlier = np.tril(names[:, :, None] == names[:, None, :], -1).any(axis=2)
+    kept = ~earlier & (names != 0) & ~np.isin(names, everywhere)
+    return x[kept].reshape(len(x), -1, x.shape[2]).astype(np.float64)
+
+
+def _white(tokens: Tokens) -> Tokens:
+    """The same tokens in white coordinates of their span."""
+    rows = tokens.reshape(-1, tokens.shape[2])
+    centred = rows - rows.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
+    seen = values > calibration.TOKEN_RANK["float64"] * max(values[-1], np.finfo(float).tiny)
+    return (centred @ (vectors[:, seen] / np.sqrt(values[seen]))).reshape(*tokens.shape[:2], -1)
+
+
+def _spread(tokens: Tokens) -> float:
+    """Rank of the differences within a sequence over its largest possible value, in the median."""
+    few = tokens[: calibration.POSITION_LOOK]
+    apart = few[:, 1:] - few[:, :1]
+    values = np.linalg.svd(apart, compute_uv=False)
+    ranks = np.sum(values > calibration.POSITION_ROUNDING**0.5 * values[:, :1], axis=1)
+    return float(np.median(ranks) / max(min(apart.shape[1:]), 1))
+
+
+def _tied(tokens: Tokens, rng: np.random.Generator) -> tuple[int, bool]:
+    """Directions in which the stacked tokens do not vary, and whether all tokens were stacked at once.
+
+    Without enough sequences for that, or in more than `POSITION_WIDTH` directions, three tokens are stacked at a time.
+    """
+    number, keys, width = tokens.shape
+    most = min(calibration.POSITION_WIDTH, number // 2)
+    if keys * width <= most:
+        return _flat_directions(tokens.reshape(number, -1), rng), True
+    few = max(2, min(keys, most // max(width, 1)))
+    if few * width > most:
+        return 0, False
+    found = 0
+    for _ in range(calibration.POSITION_TRIES):
+        places = np.sort(rng.choice(keys, few, replace=False))
+        found = max(found, _flat_directions(tokens[:, places].reshape(number, -1), rng))
+    return found, False
+
+
+def _flat_directions(rows: np.ndarray, rng: np.random.Generator) -> int:
+    """The most directions without variance that a random subset of about twice as many rows as directions shows."""
+    width = rows.shape[1]
+    size = min(len(rows), 2 * width + calibration.POSITION_SEQUENCES)
+    tries = calibration.POSITION_TRIES if width <= calibration.POSITION_LOOK and size < len(rows) else 1
+    found = 0
+    for _ in range(tries):
+        some = rows[rng.choice(len(rows), size, replace=False)] if size < len(rows) else rows
+        found = max(found, _flat(some))
+    return found
+
+
+def _flat(rows: np.ndarray) -> int:
+    centred = rows - rows.mean(axis=0)
+    values = np.linalg.eigvalsh(centred.T @ centred / len(rows))
+    return int(np.sum(values < calibration.POSITION_ROUNDING * max(values[-1], 1.0)))
+
+
+def _balanced(tokens: Tokens) -> int:
+    """Directions in which the sum of the tokens does not vary though the tokens do."""
+    return _flat(tokens.sum(axis=1) / np.sqrt(tokens.shape[1]))
+
+
+def _functions(tokens: Tokens, rng: np.random.Generator) -> int:
+    """Directions of a token that a quadratic function of the others gives exactly, the most over all tokens."""
+    number, keys, width = tokens.shape
+    inputs = (keys - 1) * width
+    features = 1 + inputs + inputs * (inputs + 1) // 2
+    if features > calibration.POSITION_FEATURES or number < features + width + calibration.POSITION_SEQUENCES:
+        return 0
+    size = min(number, features + width + 2 * calibration.POSITION_SEQUENCES)
+    some = tokens[rng.choice(number, size, replace=False)]
+    left, right = np.triu_indices(inputs)
+    found = 0
+    for key in range(keys):
+        rest = np.delete(some, key, axis=1).reshape(size, inputs)
+        columns = np.concatenate([np.ones((size, 1)), rest, rest[:, left] * rest[:, right]], axis=1)
+        solved = scipy.linalg.cho_solve(_factor(columns), columns.T @ some[:, key])
+        missed = some[:, key] - columns @ solved
+        values = np.linalg.eigvalsh(missed.T @ missed / size)
+        found = max(found, int(np.sum(values < calibration.POSITION_ROUNDING)))
+    return found
+
+
+def _factor(columns: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Cholesky factor of the normal equations, with a ridge far below what counts as variance."""
+    matrix = columns.T @ columns
+    matrix[np.diag_indices_from(matrix)] *= 1 + calibration.POSITION_RIDGE
+    return scipy.linalg.cho_factor(matrix, check_finite=False)
+
+
+def _continuous(tokens: Tokens) -> bool:
+    """Whether hardly any token comes twice, and every coordinate that varies takes about as many values as there are tokens."""
+    rows = tokens.reshape(-1, tokens.shape[2])[: calibration.POSITION_TOKENS]
+    different = [len(np.unique(column)) for column in rows.T]
+    varying = [number for number in different if number > 1]
+    return min(varying, default=0) >= calibration.POSITION_VALUES * len(rows)

@@ -1,0 +1,237 @@
+"""A second opinion: is there another layer with the same outputs on these tokens?
+
+It is a function of a layer and tokens. Head by head it tries to give the head's own outputs otherwise:
+
+mirrored   (-Theta, -c) or (Theta^T, c), with W and a flat head fitted to the outputs
+elsewhere  one head from a random start, refined
+merged     one head in the place of the closest two, refined
+split      two heads in the place of one, refined
+
+If a linear map G permutes the keys of every sequence, each head has at least one copy (Theta G, G^T c, G^T W) with the same
+outputs. In white coordinates G is orthogonal, and random starts are drawn from a law that no orthogonal map changes. So every
+start that ends in an exact fit ends at each copy with the same probability, and the chance that n of them all come back
+to the head they left is at most 2^-n. `RIVAL_STARTS` = 20 agreeing starts exclude such a map with confidence 1 - 1e-6.
+
+Cost: two small regressions for each head, and a Gauss-Newton fit of one head for each start. What can fail: starts that do
+not become exact tell nothing and are not counted; rivals that differ in several heads at once are not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlearn._attention import Parameters
+from attnlearn._layer import AttentionLayer
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import Whitening, whitening
+from attnlearn.solve._heads import drop_effects
+from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve._regress import regress
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another layer with the same outputs: how it was found, in which head it differs, and its relative error."""
+
+    layer: AttentionLayer
+    how: str
+    head: int
+    distance: float
+    residual: float
+
+    def to_json(self) -> dict[str, Any]:
+        """What is shown; the layer itself stays in memory."""
+        return {
+            "how": self.how,
+            "head": self.head,
+            "distance": self.distance,
+            "residual": self.residual,
+            "heads": self.layer.num_heads,
+        }
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What was found: starts that came back to the head they left, and the first rival, if there is one."""
+
+    tried: int
+    agreed: int
+    rival: Rival | None = None
+
+
+def second_opinion(
+    layer: AttentionLayer,
+    held: Held,
+    *,
+    thorough: bool = False,
+    seed: int = 0,
+) -> Opinion:
+    """Look for another exact fit of the layer's own outputs on the tokens of `held`.
+
+    >>> layer = AttentionLayer.random(num_heads=1, dim=4, seed=0)
+    >>> u = np.random.default_rng(0).standard_normal((200, 2, 4))
+    >>> second_opinion(layer, Held(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
+    'mirrored'
+    """
+    search = _Search(layer, held, seed)
+    tried = agreed = 0
+    for how, head, found in search.candidates(thorough):
+        tried += 1
+        if found is None:
+            continue
+        rival = search.compare(how, head, *found)
+        if rival is not None:
+            return Opinion(tried, agreed, rival)
+        agreed += how == "elsewhere"
+        if agreed >= calibration.RIVAL_STARTS:
+            break
+    return Opinion(tried, agreed)
+
+
+class _Search:
+    """The layer's heads on a sample of tokens, in float64, and fits of their outputs."""
+
+    def __init__(self, layer: AttentionLayer, held: Held, seed: int) -> None:
+        rounding = float(np.finfo(held.x.dtype).eps)
+        self.tolerance = max(calibration.RIVAL_EXACT, calibration.RIVAL_ROUNDING * rounding)
+        self.layer = layer.astype(np.float64)
+        rows = calibration.RIVAL_EQUATIONS * layer.dim * (layer.dim + 1 + layer.out_dim)
+        number = max(calibration.RIVAL_LEAST, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
+        some = held.first(number)
+        self.x, self.mask = some.x.astype(np.float64), some.mask
+        self.white: Whitening = whitening(self.x, self.mask)
+        self.rng = np.random.default_rng([seed, 0x21BA1])
+        self.scale = example_scale(Held(self.x, self.layer(self.x, self.mask), self.mask))
+
+    def candidates(self, thorough: bool) -> Iterator[tuple[str, int, tuple[AttentionLayer, float] | None]]:
+        """How, which head, and the heads that take its place with their relative residual where they are exact."""
+        heads = range(self.layer.num_heads)
+        for head in heads:
+            for start in self._mirrored(head):
+                yield "mirrored", head, self._regressed(start, head)
+        directions = self.white.basis.shape[1]
+        starts = calibration.RIVAL_TRIES if thorough else int(directions <= calibration.RIVAL_DIRECTIONS)
+        for number in range(starts):
+            head = number % len(heads)
+            yield "elsewhere", head, self._refined(self._random(head), self.alone(head))
+        if not thorough:
+            return
+        for head in heads:
+            yield "split", head, self._refined(self._halves(head), self.alone(head))
+        if len(heads) > 1:
+            first, second = self._closest()
+            both = self._of([first, second])
+            yield "merged", first, self._refined(self._of([first]), both)
+
+    def alone(self, head: int) -> AttentionLayer:
+        """One head of the layer, without the output bias."""
+        return self._of([head])
+
+    def _of(self, heads: list[int]) -> AttentionLayer:
+        layer = self.layer
+        return AttentionLayer(
+            layer.theta[heads], layer.w[heads], layer.query_bias[heads], causal=layer.causal
+        )
+
+    def _mirrored(self, head: int) -> list[AttentionLayer]:
+        inside = self.white.enter(self.alone(head).parameters)
+        turned = [
+            (-inside.theta, -inside.query_bias),
+            (np.swapaxes(inside.theta, 1, 2), inside.query_bias),
+        ]
+        return [self._leave(theta, bias, flat=True) for theta, bias in turned]
+
+    def _leave(self, theta: np.ndarray, query_bias: np.ndarray, flat: bool = False) -> AttentionLayer:
+        """Heads with these scores on white tokens, and a flat one if asked for; W is left to the fit."""
+        if flat:
+            theta = np.concatenate([theta, np.zeros_like(theta[:1])])
+            query_bias = np.concatenate([query_bias, np.zeros_like(query_bias[:1])])
+        w = np.zeros((*theta.shape[:2], self.layer.out_dim))
+        found = self.white.leave(Parameters(theta, w, query_bias, np.zeros(self.layer.out_dim)))
+        return AttentionLayer(*found, causal=self.layer.causal)
+
+    def _random(self, head: int) -> AttentionLayer:
+        inside = self.white.enter(self.alone(head).parameters)
+        theta = self.rng.standard_normal(inside.theta.shape)
+        size = max(float(np.linalg.norm(inside.theta)), calibration.RIVAL_SCORES)
+        return self._leave(theta * size / np.linalg.norm(theta), np.zeros_like(inside.query_bias))
+
+    def _halves(self, head: int) -> AttentionLayer:
+        inside = self.white.enter(self.alone(head).parameters)
+        away = self.rng.standard_normal(inside.theta.shape)
+        away *= max(float(np.linalg.norm(inside.theta)), calibration.RIVAL_SCORES) / np.linalg.norm(away)
+        theta = np.concatenate([inside.theta + away, inside.theta - away])
+        return self._leave(theta, np.repeat(inside.query_bias, 2, axis=0))
+
+    def _closest(self) -> tuple[int, int]:
+        stacked = np.concatenate([self.layer.theta, self.layer.query_bias[:, None]], axis=1)
+        apart = np.linalg.norm(stacked[:, None] - stacked[None], axis=(2, 3)) + np.diag(
+            np.full(len(stacked), np.inf)
+        )
+        first, second = np.unravel_index(int(np.argmin(apart)), apart.shape)
+        return int(first), int(second)
+
+    def _regressed(self, start: AttentionLayer, head: int) -> tuple[AttentionLayer, float] | None:
+        target = self.alone(head)(self.x, self.mask)
+        w, b, residual = regress(
+            start.theta, start.query_bias, self.x, target, mask=self.mask, causal=start.causal
+        )
+        return (start.replace(w=w, output_bias=b), residual) if residual <= self.tolerance else None
+
+    def _refined(self, start: AttentionLayer, wanted: AttentionLayer) -> tuple[AttentionLayer, float] | None:
+        target = wanted(self.x, self.mask)
+        config = RefineConfig(
+            max_steps=calibration.RIVAL_STEPS, tolerance=self.tolerance / 10, average=False, lower=False
+        )
+        found = refine(start, self.x, target, mask=self.mask, config=config)
+        return (found.layer, found.residual) if found.residual <= self.tolerance else None
+
+    def compare(self, how: str, head: int, found: AttentionLayer, residual: float) -> Rival | None:
+        """The rival that `found` makes when it takes the place of a head, or None if it is the same head."""
+        replaced = list(self._closest()) if how == "merged" else [head]
+        found = self._needed(found)
+        apart = self._apart(found, self._of(replaced))
+        if apart <= calibration.RIVAL_APART:
+            return None
+        others = [other for other in range(self.layer.num_heads) if other not in replaced]
+        rest = self.layer
+        rival = AttentionLayer(
+            np.concatenate([rest.theta[others], found.theta]),
+            np.concatenate([rest.w[others], found.w]),
+            np.concatenate([rest.query_bias[others], found.query_bias]),
+            rest.output_bias + found.output_bias,
+            causal=rest.causal,
+        )
+        return Rival(rival, how, head, apart, residual)
+
+    def _needed(self, found: AttentionLayer) -> AttentionLayer:
+        """The heads that cannot be left out, equal ones as one."""
+        found = found.canonical(calibration.RIVAL_APART)
+        sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.FLOOR_EXAMPLES)
+        while found.num_heads > 1:
+            effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
+            if effects.min() > calibration.RIVAL_NEEDED * self.tolerance:
+                break
+            kept = np.delete(np.arange(found.num_heads), int(np.argmin(effects)))
+            w, b, _ = regress(
+                found.theta[kept], found.query_bias[kept], self.x, found(self.x, self.mask),
+                mask=self.mask, causal=found.causal,
+            )  # fmt: skip
+            found = AttentionLayer(found.theta[kept], w, found.query_bias[kept], b, causal=found.causal)
+        return found
+
+    def _apart(self, found: AttentionLayer, head: AttentionLayer) -> float:
+        """How far apart the scores are, relative to the head's; 1 where the numbers of heads differ."""
+        if found.num_heads != head.num_heads:
+            return 1.0
+        inside, own = (self.white.enter(layer.parameters) for layer in (found, head))
+        difference = np.concatenate(
+            [inside.theta - own.theta, (inside.query_bias - own.query_bias)[:, None]], axis=1
+        )
+        size = np.linalg.norm(np.concatenate([own.theta, own.query_bias[:, None]], axis=1))
+        return float(np.linalg.norm(difference) / max(size, calibration.RIVAL_SCORES))
