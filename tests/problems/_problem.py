@@ -93,16 +93,24 @@ def from_tokens(
     right: frozenset[str],
     n: int = 4000,
     dtype: Any = np.float64,
+    padding: Tokens | None = None,
     **more: Any,
 ) -> Problem:
-    """Examples of `layer` on what `tokens(rng, n)` draws, stored in `dtype`; fresh ones are drawn in the same way."""
+    """Examples of `layer` on what `tokens(rng, n)` draws, stored in `dtype`; fresh ones are drawn in the same way.
+
+    `padding(rng, n)` draws the mask that goes with them.
+    """
     seed = int(rng.integers(2**31))
 
     def examples(num: int, side: int) -> Fresh:
-        x = tokens(np.random.default_rng([seed, side]), num).astype(dtype)
-        return Fresh(x, forward(layer, x).astype(dtype))
+        generator = np.random.default_rng([seed, side])
+        x = tokens(generator, num).astype(dtype)
+        mask = None if padding is None else padding(generator, num)
+        return Fresh(x, forward(layer, x, mask).astype(dtype), mask)
 
-    x, y = examples(n, 0)[:2]
+    x, y, mask, _ = examples(n, 0)
+    if mask is not None:
+        more["options"] = more.get("options", {}) | {"mask": mask}
     return Problem(name, x, y, layer, right, draw=lambda num, _: examples(num, 1), **more)
 
 
