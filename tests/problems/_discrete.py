@@ -116,7 +116,9 @@ def checked_signs(rng):
         return x
 
     right = FOUND | {"NOT_ESTABLISHED"}
-    return from_tokens("signs with a check", rng, random_layer(rng, d, m), tokens, right, excuses=GENERAL_POSITION)
+    return from_tokens(
+        "signs with a check", rng, random_layer(rng, d, m), tokens, right, excuses=GENERAL_POSITION
+    )
 
 
 def _hidden(rng: np.random.Generator, d: int, m: int) -> AttentionLayer:

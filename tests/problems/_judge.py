@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from tests.problems._heads import Heads, apart, errors, reduced, span, visibility
+from tests.problems._heads import Heads, Place, apart, errors, reduced, span, visibility
 from tests.problems._plain import forward
 from tests.problems._problem import Fresh
 
@@ -41,12 +41,14 @@ def broken_claims(
     *,
     tokens: np.ndarray | None = None,
     excuses: Sequence[str] = (),
+    rivals: Sequence[Any] = (),
 ) -> list[str]:
     """Codes of the established claims that are false.
 
     `fresh` holds x, y and, if there are any, mask and groups; `tokens` are those that the learner saw (else those of `fresh`), whose
     span is compared. Without a true layer C2 and C3 are false when established. `excuses` are words of an assumption with
-    which a claim may say C2 and C3 of a layer that breaks it.
+    which a claim may say C2 and C3 of a layer that breaks it. `rivals` are further layers with the same outputs on all such tokens: C2
+    and C3 speak of every one of them.
     """
     fresh = Fresh(*fresh)
     established = {claim.code: claim for claim in certificate.claims if claim.established}
@@ -60,18 +62,24 @@ def broken_claims(
     if truth is None or bool(truth.causal) != bool(layer.causal):
         return broken + sorted(rest)
     place = span(fresh.x if tokens is None else tokens, fresh.mask if tokens is None else None)
-    found, true = reduced(layer, place), reduced(truth, place)
     seen = Fresh(*(None if array is None else array[:SEEN] for array in fresh))
-    scope = getattr(established.get("C2"), "scope", None) or getattr(rest.get("C3"), "scope", None) or {}
+    false = {code for true in (truth, *rivals) for code in _untrue(rest, layer, true, place, seen)}
+    return broken + sorted(false)
+
+
+def _untrue(claims: dict[str, Any], layer: Any, truth: Any, place: Place, seen: Fresh) -> list[str]:
+    """Which of C2 and C3 one true layer breaks."""
+    found, true = reduced(layer, place), reduced(truth, place)
+    scope = next((claim.scope for claim in claims.values() if getattr(claim, "scope", None)), {})
     if scope and not _inside(found, seen, place, scope, 1 / IN_SCOPE):
-        return broken + sorted(rest)  # an empty claim
+        return sorted(claims)  # an empty claim
     if scope and not _inside(true, seen, place, scope, 1.0):
-        return broken
-    if "C2" in rest and true.num != rest["C2"].value:
-        broken.append("C2")
-    if "C3" in rest and not _within(found, true, rest["C3"].value):
-        broken.append("C3")
-    return broken
+        return []
+    wrong = {
+        "C2": lambda claim: true.num != claim.value,
+        "C3": lambda claim: not _within(found, true, claim.value),
+    }
+    return [code for code, claim in claims.items() if wrong[code](claim)]
 
 
 def _excused(claim: Any, excuses: Sequence[str]) -> bool:
@@ -113,7 +121,7 @@ def _norms(outputs: np.ndarray) -> np.ndarray:
     return np.linalg.norm(outputs, axis=(1, 2))
 
 
-def _inside(heads: Heads, seen: Fresh, place: Any, scope: dict[str, float], factor: float) -> bool:
+def _inside(heads: Heads, seen: Fresh, place: Place, scope: dict[str, float], factor: float) -> bool:
     """Whether a layer lies in the scope of C2, each limit multiplied by `factor`."""
     if apart(heads) < factor * scope.get("apart", 0.0):
         return False

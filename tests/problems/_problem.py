@@ -36,7 +36,7 @@ class Problem:
     """Examples or a call of their own, the layer behind them if there is one, and the outcomes that are right.
 
     `identifiable` says that the layer can be found by construction, which is what power is a share of. `excuses` are
-    words of assumptions that excuse a broken C2 or C3. `draw(num, solution)` gives fresh examples of the distribution that the
+    words of assumptions that excuse a broken C2 or C3. `rivals` are other layers with the same outputs on all such tokens. `draw(num, solution)` gives fresh examples of the distribution that the
     solution speaks of; without it there are those of `fresh`.
     """
 
@@ -49,6 +49,7 @@ class Problem:
     options: dict[str, Any] = field(default_factory=dict)
     identifiable: bool = False
     excuses: tuple[str, ...] = ()
+    rivals: tuple[AttentionLayer, ...] = ()
     draw: Callable[[int, Any], Fresh] | None = None
     call: Callable[[], Any] | None = None
 
@@ -79,6 +80,7 @@ class Problem:
             self.unseen(num, solution),
             tokens=self.x if len(self.x) else None,
             excuses=self.excuses,
+            rivals=self.rivals,
         )
 
 
