@@ -15,7 +15,7 @@ from tests.problems._tied import TIED
 FRESH = 20_000
 QUICK = (
     "antipodal", "mirrored", "rotated", "displacements", "repeated", "tied behind a constant", "tied and padded",
-    "few free", "cancelling on signs", "rare direction", "upsampled", "giant document", "close heads", "uneven",
+    "few free", "cancelling on signs", "rare direction", "upsampled", "giant document", "close heads", "dipoles",
     "oracle: window", "oracle: short memory", "compress: uneven", "compress: copies",
 )  # fmt: skip
 SHOWN = ("gaussian", "float32", "correlated", "centred", "layer norm", "padded")

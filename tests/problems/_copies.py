@@ -27,7 +27,12 @@ FEW = HONEST | FIT_FAILED
 
 
 def _shape(rng: np.random.Generator) -> tuple[int, int, int]:
-    return int(rng.choice([8, 12])), int(rng.integers(3, 6)), int(rng.integers(2, 5))
+    return int(rng.choice([6, 8])), int(rng.integers(3, 6)), int(rng.integers(2, 5))
+
+
+def _few(rng: np.random.Generator, d: int, k: int, m: int) -> int:
+    """About as many sequences as it takes to have an equation for every unknown."""
+    return max(6, int(rng.uniform(0.4, 1.2) * m * (2 * d + 1) / k))
 
 
 def _gaussian(k: int, d: int) -> Callable[[np.random.Generator, int], np.ndarray]:
@@ -58,7 +63,7 @@ def _copied(
 def upsampled(rng):
     """Few sequences, each many times, or a few of them much oftener than the rest; sometimes only C1 is asked for."""
     d, k, m = _shape(rng)
-    different = int(rng.integers(15, 60))
+    different = _few(rng, d, k, m)
     weights = rng.dirichlet(np.full(different, float(rng.choice([0.3, 100.0]))))
     options = {"target": 1e-3} if rng.random() < 0.5 else {}
     return _copied(
@@ -81,7 +86,7 @@ def jittered(rng):
         x = np.tile(u, (2500 // len(u), 1, 1))
         return x + size * rng.standard_normal(x.shape)
 
-    different = int(rng.integers(15, 60))
+    different = _few(rng, d, k, m)
     return _copied(
         "jittered copies", rng, random_layer(rng, d, m), _gaussian(k, d), copy, different, target=1e-3
     )
@@ -98,7 +103,7 @@ def one_changed(rng):
         )
         return x
 
-    different = int(rng.integers(10, 40))
+    different = _few(rng, d, k, m)
     return _copied(
         "one coordinate anew", rng, random_layer(rng, d, m), _gaussian(k, d), copy, different, target=1e-3
     )
@@ -114,7 +119,7 @@ def reordered(rng):
         random_layer(rng, d, m),
         _gaussian(k, d),
         lambda u: shuffled(np.tile(u, (2500 // len(u), 1, 1)), rng),
-        int(rng.integers(15, 40)),
+        _few(rng, d, k, m),
         target=1e-3,
     )
 
@@ -122,7 +127,7 @@ def reordered(rng):
 def windows(rng):
     """Windows of one text, overlapping; the text is read several times over."""
     d, k, m = _shape(rng)
-    length = int(rng.integers(40, 200))
+    length = k + 2 * _few(rng, d, k, m)
 
     def copy(u: np.ndarray) -> np.ndarray:
         text = u.reshape(-1, d)[:length]
@@ -165,22 +170,23 @@ def prefixes(rng):
 
 
 def giant_group(rng):
-    """Half of all sequences are one document, for which another layer made the outputs."""
+    """One document in a thousand is so long that half of all inputs are its own, and another layer made the outputs there.
+
+    A sample without such a document is no rarity. What is claimed of documents is true, and of inputs false.
+    """
     d, k, m = 8, int(rng.integers(3, 6)), int(rng.integers(1, 3))
     layer, other = random_layer(rng, d, m), random_layer(rng, d, m)
-    seed = int(rng.integers(2**31))
+    seed, size = int(rng.integers(2**31)), int(rng.integers(1, 4))
 
-    def draw(num: int, side: int) -> Fresh:
-        x = np.random.default_rng([seed, side]).standard_normal((num, k, d))
-        odd = np.arange(num) >= num // 2
-        y = np.where(odd[:, None, None], forward(other, x), forward(layer, x))
-        return Fresh(x, y, None, np.where(odd, 10**6, np.arange(num)))
+    def draw(num: int, _) -> Fresh:
+        x = np.random.default_rng([seed, 1]).standard_normal((num, k, d))
+        long = np.arange(num) >= num // 2
+        y = np.where(long[:, None, None], forward(other, x), forward(layer, x))
+        return Fresh(x, y, None, np.arange(num) // np.where(long, 1000 * size, size) + num * long)
 
-    x, y, _, groups = draw(6000, 0)
-    options = {"groups": groups, "target": 1e-3}
-    return Problem(
-        "one giant document", x, y, None, FIT_FAILED, options=options, draw=lambda num, _: draw(num, 1)
-    )
+    x = np.random.default_rng([seed, 0]).standard_normal((5000, k, d))
+    options = {"groups": np.arange(5000) // size} | ({"target": 1e-3} if rng.random() < 0.5 else {})
+    return Problem("giant documents", x, forward(layer, x), layer, HONEST, options=options, draw=draw)
 
 
 def documents(rng):

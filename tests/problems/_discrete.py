@@ -86,7 +86,7 @@ def small_vocabulary(rng):
         rng,
         random_layer(rng, d, m),
         lambda g, n: words[g.integers(len(words), size=(n, k))],
-        HONEST | {"NOT_ATTENTION"},
+        HONEST,
         n=2000,
         excuses=GENERAL_POSITION,
     )
@@ -100,7 +100,7 @@ def one_hot(rng):
         rng,
         random_layer(rng, d, m, scale=4.0),
         lambda g, n: np.eye(d)[g.integers(d, size=(n, k))],
-        HONEST | {"NOT_ATTENTION"},
+        HONEST,
         n=3000,
         excuses=GENERAL_POSITION,
     )
@@ -141,7 +141,7 @@ def rare_direction(rng):
         x[..., -1] = 3.0 * (g.random((n, k)) < chance)
         return x
 
-    return from_tokens("rare direction", rng, _hidden(rng, d, m), tokens, HONEST | {"NOT_ATTENTION"}, n=5000)
+    return from_tokens("rare direction", rng, _hidden(rng, d, m), tokens, HONEST, n=5000)
 
 
 def rare_word(rng):
@@ -154,7 +154,7 @@ def rare_word(rng):
         index = np.where(g.random((n, k)) < chance, len(words) - 1, g.integers(len(words) - 1, size=(n, k)))
         return words[index]
 
-    right = HONEST | {"NOT_ATTENTION"}
+    right = HONEST
     return from_tokens("rare word", rng, _hidden(rng, d, m), tokens, right, n=5000)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from attnlearn import AttentionLayer
 from tests.problems._problem import (
-    FIT_FAILED,
     FOUND,
     HONEST,
     Problem,
@@ -17,7 +16,7 @@ from tests.problems._problem import (
     random_layer,
 )
 
-EXTREME = HONEST | FIT_FAILED | {"NUMERICAL_FAILURE", "SATURATED"}
+EXTREME = HONEST | {"BELOW_NOISE_FLOOR", "NUMERICAL_FAILURE", "SATURATED"}
 
 
 def _shape(rng: np.random.Generator) -> tuple[int, int, int]:
