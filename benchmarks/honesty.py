@@ -140,12 +140,13 @@ def interval(hits: int, total: int) -> tuple[float, float]:
 def figures(results: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     """False claims, false certificates, power and right outcomes among results: name, hits and cases of each.
 
-    Lines of before problems said whether they are identifiable count in power when the answer was right.
+    Lines of problems from before these said whether they are identifiable had another judge: they count in neither claims nor power.
     """
-    able = [result for result in results if result.get("identifiable", result["truly_right"])]
+    judged = [result for result in results if "identifiable" in result or "outcome" not in result]
+    able = [result for result in judged if result.get("identifiable", result["truly_right"])]
     ended = [result for result in results if "outcome_right" in result]
     return [
-        ("false claims", sum(bool(result["broken"]) for result in results), len(results)),
+        ("false claims", sum(bool(result["broken"]) for result in judged), len(judged)),
         ("false certificates", sum(result["false"] for result in results), len(results)),
         ("power", sum(result["certified"] for result in able), len(able)),
         *(
