@@ -65,13 +65,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             "directions": int(solution.stats["support"].basis.shape[1]),
             "parameter_error": distance(solution.layer, truth, support=solution.stats["support"]).max,
             "fresh_error": relative_error(solution.layer, truth, tokens),
-            "broken": broken_claims(
-                solution.certificate,
-                solution.layer,
-                truth,
-                (tokens, truth(tokens)),
-                solution.stats["support"],
-            ),
+            "broken": broken_claims(solution.certificate, solution.layer, truth, (tokens, truth(tokens))),
         }
     return result
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnlearn import AttentionLayer, CompressConfig, compress, data
+from benchmarks import honesty
 from benchmarks.least_error import least_error
 from benchmarks.recover import BASE, D32
 from benchmarks.render import _suites, rendered
@@ -117,3 +118,34 @@ def test_redundant_heads_need_not_cost_anything(seed: int) -> None:
     twice = layer.replace(theta=layer.theta[[0, 1, 0, 1]])
     assert least_error(twice, 5, 2, queries=10, seed=seed) < 1e-6
     assert least_error(twice, 5, 1, queries=40, seed=seed) > 0.1
+
+
+def test_the_hostile_suite_is_large_and_keeps_the_keys_of_old() -> None:
+    cases = honesty.cases("full")
+    problems = [case for case in cases if case["kind"] == "problem"]
+    keys = {json.dumps(case, sort_keys=True) for case in cases}
+    assert len(keys) == len(cases)
+    assert len(problems) >= 1000
+    assert len({case["family"] for case in problems}) >= 40
+    assert {"kind": "problem", "family": "parity", "seed": 991} in cases
+    assert {"kind": "problem", "family": "noise on recorded-like tokens", "seed": 2} in cases
+    assert {honesty.part(case) for case in honesty.cases("quick")} == set(honesty.PARTS)
+
+
+def test_false_claims_of_uncertified_runs_and_early_refusals_count() -> None:
+    plain = {"certified": False, "broken": [], "false": False, "truly_right": False, "identifiable": True}
+    plain |= {"outcome_right": True}
+    results = [plain | {"broken": ["C1"]}, plain | {"certified": True}, plain | {"identifiable": False}]
+    figures = {name: (hits, total) for name, hits, total in honesty.figures(results)}
+    assert figures["false claims"] == (1, 3)
+    assert figures["false certificates"] == (0, 3)
+    assert figures["power"] == (1, 2)
+    lines = [{"case": {"kind": "problem", "family": "upsampled", "seed": 0}, "result": results[0]}]
+    assert "false: upsampled 1 (C1)" in honesty.summary(lines)
+
+
+@pytest.mark.parametrize("family", ["antipodal", "oracle: layer", "compress"])
+def test_every_verb_gives_a_line(family: str) -> None:
+    result = honesty.run({"kind": "problem", "family": family, "seed": 0})
+    assert {"outcome", "certified", "identifiable", "broken", "seconds"} <= set(result)
+    assert result["identifiable"] == (family == "oracle: layer")

@@ -12,28 +12,16 @@ from benchmarks.render._sculpt import tables
 
 
 def honesty(suite: Suite) -> str:
-    """False certificates and power, side by side."""
-    from benchmarks.honesty import interval
+    """False claims, false certificates and power, side by side, for every part of the suite."""
+    from benchmarks.honesty import PARTS, figures, interval, part
 
     rows = []
-    for kind, name in (("pair", "certifier alone"), ("problem", "`recover` as a whole")):
-        results = [r for row in suite.rows if row.case["kind"] == kind for r in row.results]
-        truly = [r for r in results if r["truly_right"]]
-        for label, hits, total in (
-            ("false certificates", sum(r["false"] for r in results), len(results)),
-            ("power: right answers that got one", sum(r["certified"] for r in truly), len(truly)),
-        ):
+    for name, words in PARTS.items():
+        results = [r for row in suite.rows if part(row.case) == name for r in row.results]
+        for label, hits, total in figures(results):
             low, high = interval(hits, total)
             sure = f"{100 * low:.2f} % to {100 * high:.2f} %" if total else "–"
-            rows.append([f"{name}: {label}", share(hits, total), sure])
-        if kind == "problem":
-            rows.append(
-                [
-                    f"{name}: the right outcome",
-                    share(sum(r["outcome_right"] for r in results), len(results)),
-                    "–",
-                ]
-            )
+            rows.append([f"{words}: {label}", share(hits, total), sure])
     return table(["", "cases", "95 % interval"], rows)
 
 

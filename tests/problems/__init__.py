@@ -1,7 +1,31 @@
 """Problems that learners meet in tests and benchmarks: generic ones and hostile ones, with the right answers."""
 
-from tests.problems._hostile import HOSTILE, Problem, hostile_problems
+from tests.problems._copies import COPIES
+from tests.problems._discrete import DISCRETE
+from tests.problems._general import GENERAL
+from tests.problems._hostile import HOSTILE, hostile_problems
 from tests.problems._judge import broken_claims
+from tests.problems._loose import LOOSE
+from tests.problems._oracles import ORACLES
+from tests.problems._others import COMPRESSING, SCULPTING
+from tests.problems._problem import Problem
+from tests.problems._ranges import RANGES
+from tests.problems._tied import TIED
 from tests.problems._unmodelled import UNMODELLED
 
-__all__ = ["HOSTILE", "UNMODELLED", "Problem", "broken_claims", "hostile_problems"]
+ENEMIES = TIED | LOOSE | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING
+"""Kinds made to earn a claim that is false, for `recover`, `extract` and `compress`."""
+ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING
+"""Every kind of problem by name."""
+
+__all__ = [
+    "ALL",
+    "ENEMIES",
+    "GENERAL",
+    "HOSTILE",
+    "SCULPTING",
+    "UNMODELLED",
+    "Problem",
+    "broken_claims",
+    "hostile_problems",
+]

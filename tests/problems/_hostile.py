@@ -7,29 +7,13 @@ found, and then the certificate is judged against that layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from attnlearn import AttentionLayer, hard
 from tests.problems import _teachers as teachers
-
-FIT_FAILED = frozenset({"NOT_ATTENTION", "NOT_ESTABLISHED", "TOO_FEW_EXAMPLES", "BELOW_NOISE_FLOOR"})
-WEAK = frozenset({"TOO_FEW_EXAMPLES", "ATTENTION_TOO_WEAK", "NOT_ESTABLISHED"})
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Examples, the layer behind them if there is one, and the outcomes that are right."""
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    truth: AttentionLayer | None
-    right: frozenset[str]
-    fresh: tuple[np.ndarray, np.ndarray]
-    options: dict[str, Any] = field(default_factory=dict)
+from tests.problems._problem import FIT_FAILED, FOUND, WEAK, Problem
 
 
 def _shape(rng: np.random.Generator) -> tuple[int, int, int]:
@@ -62,7 +46,7 @@ def generic(rng):
     layer = AttentionLayer.random(
         m, d, rank=rank, bias=bool(rng.random() < 0.5), seed=int(rng.integers(2**31))
     )
-    return _from_layer("generic", layer, frozenset({"RECOVERED"}), rng, n=8000, k=k)
+    return replace(_from_layer("generic", layer, FOUND, rng, n=8000, k=k), identifiable=True)
 
 
 def parity(rng):
@@ -96,7 +80,8 @@ def wrong_count(rng):
     right = FIT_FAILED | {"HEADS_INDISTINGUISHABLE"}
     if forced > m:  # a head too many is found idle, and the true layer is what remains
         right |= {"RECOVERED"}
-    return _from_layer("wrong head count forced", layer, right, rng, k=k, num_heads=forced)
+    problem = _from_layer("wrong head count forced", layer, right, rng, k=k, num_heads=forced)
+    return replace(problem, identifiable=forced > m)
 
 
 def too_few(rng):
@@ -120,7 +105,8 @@ def subspace(rng):
     x = rng.standard_normal((12000, k, d // 2)) @ basis
     y = layer(x)
     right = FIT_FAILED | {"RECOVERED", "TOKENS_DEGENERATE"}
-    return Problem("tokens in a subspace", x[:6000], y[:6000], layer, right, (x[6000:], y[6000:]))
+    fresh = (x[6000:], y[6000:])
+    return Problem("tokens in a subspace", x[:6000], y[:6000], layer, right, fresh, identifiable=True)
 
 
 def residual(rng):
@@ -154,7 +140,7 @@ def undeclared_causal(rng):
     d, k, m = _shape(rng)
     layer = AttentionLayer.random(m, d, seed=int(rng.integers(2**31)), causal=True)
     right = FIT_FAILED | {"RECOVERED"}  # a learner may find the mask by itself
-    return _from_layer("causal, not declared", layer, right, rng, k=k)
+    return replace(_from_layer("causal, not declared", layer, right, rng, k=k), identifiable=True)
 
 
 def perceptron(rng):

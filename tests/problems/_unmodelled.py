@@ -7,12 +7,13 @@ They are what recorded activations look like, what `recover` searches from rando
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from attnlearn import AttentionLayer
 from tests.problems import _teachers as teachers
-from tests.problems._hostile import FIT_FAILED, WEAK, Problem
+from tests.problems._problem import FIT_FAILED, WEAK, Problem
 
 NUM = 3_000
 NOTHING_FOUND = FIT_FAILED | WEAK | {"TOKENS_DEGENERATE"}
@@ -72,7 +73,7 @@ def _problem(
 
 
 def generic(rng):
-    return _problem("layer", frozenset({"RECOVERED", "NOT_ESTABLISHED"}), rng)
+    return replace(_problem("layer", frozenset({"RECOVERED", "NOT_ESTABLISHED"}), rng), identifiable=True)
 
 
 def faint(rng):
