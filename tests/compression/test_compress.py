@@ -145,7 +145,7 @@ def test_masks_and_causal_layers(seed: int) -> None:
         ({"data": np.ones((30, 4, 5))}, "data: must hold tokens of dimension 6"),
         ({"data": np.ones((30, 4, 6), np.float32)}, r"data: must have the dtype of layer \(float64\)"),
         ({"data": np.full((30, 4, 6), np.nan)}, "data: must be finite"),
-        ({"data": np.ones((5, 4, 6))}, "must hold at least 20 sequences"),
+        ({"data": np.ones((5, 4, 6))}, "data: must hold at least 20 different sequences, got 1"),
         ({"layer": 3}, "layer: must be an AttentionLayer, got 'int'"),
         ({"config": 3}, "config: must be a CompressConfig, got 3"),
     ],

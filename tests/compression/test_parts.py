@@ -7,8 +7,8 @@ import numpy as np
 from attnlearn import AttentionLayer, data
 from attnlearn.compression._narrow import limited_regression, narrow, rank_within
 from attnlearn.compression._start import cheapest_pair, one_fewer
-from attnlearn.solve._held import Held
 from attnlearn.solve._drop import Ground, drop_prices
+from attnlearn.solve._held import Held
 from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
 

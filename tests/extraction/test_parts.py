@@ -7,8 +7,8 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.engine import Tools
+from attnlearn.extraction._ask import certify_sequences
 from attnlearn.extraction._complete import complete, gap_rank
-from attnlearn.extraction._extract import certify_sequences
 from attnlearn.extraction._joint import solve_joint
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
 from attnlearn.extraction._match import Displaced, Swept, logit_scale, match

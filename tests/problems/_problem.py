@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,22 @@ class Fresh(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Refused:
+    """In the place of a solution: the data were refused in one line, before any work."""
+
+    reason: str
+    layer: None = None
+    certified: bool = False
+    phases: tuple = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Any:
+        """Something with the name REFUSED."""
+        return SimpleNamespace(name="REFUSED")
+
+
+@dataclass(frozen=True)
 class Problem:
     """Examples or a call of their own, the layer behind them if there is one, and the outcomes that are right.
 
@@ -55,11 +72,14 @@ class Problem:
 
     def run(self) -> Any:
         """The solution of the library: `recover` on the examples unless the problem has a call of its own."""
-        if self.call is not None:
-            return self.call()
         from attnlearn import recover
 
-        return recover(self.x, self.y, raise_on_failure=False, progress=False, **self.options)
+        try:
+            if self.call is not None:
+                return self.call()
+            return recover(self.x, self.y, raise_on_failure=False, progress=False, **self.options)
+        except ValueError as error:
+            return Refused(str(error))
 
     def unseen(self, num: int, solution: Any = None) -> Fresh:
         """At most `num` fresh examples."""

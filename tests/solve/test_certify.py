@@ -9,8 +9,8 @@ import pytest
 
 from attnlearn import AttentionLayer, Status, Support, distance
 from attnlearn.solve._held import Held, example_scale, rounding_floor, unit_errors
-from attnlearn.solve.certification import certify
 from attnlearn.solve._split import Split
+from attnlearn.solve.certification import certify
 from tests.problems import broken_claims
 from tests.problems._pairs import Pair, pairs
 
@@ -71,7 +71,7 @@ def test_a_target_that_is_missed_is_not_established(clean: Pair) -> None:
 
 def test_retries_cost_confidence(clean: Pair) -> None:
     fit, held = Held(clean.x[:750], clean.y[:750]), Held(clean.x[750:], clean.y[750:])
-    once, often = (certify(clean.layer, held, fit, scale=example_scale(fit), attempts=j) for j in (1, 10))
+    once, often = (certify(clean.layer, held, fit, scale=example_scale(fit), delta=1e-6 / j) for j in (1, 10))
     assert often.claim("C1").value["fraction"] < once.claim("C1").value["fraction"]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnlearn import AttentionLayer, data
-from attnlearn.solve._held import Held
 from attnlearn.solve._drop import Ground, drop_order, drop_prices, select
+from attnlearn.solve._held import Held
 from attnlearn.solve._regress import regress
 
 

@@ -58,7 +58,7 @@ def read_sides(
     y = layer(x, keep)
     units = merged_units(sequence_names(x, keep), None)
     unit = "input" if units is None else "distinct input"
-    split = Split.make(len(x), groups=units, unit=unit, seed=seed)
+    split = Split.make(len(x), groups=units, unit=unit, seed=seed, name="data")
 
     def side(indices: np.ndarray) -> Held:
         own = None if units is None else units[indices]

@@ -104,6 +104,9 @@ DISPLACEMENT = 0.03
 DISPLACEMENT_MOST = 0.4
 """Length of the displacements eta over that of delta. At 0.03 every slice of d = 8..256, m = 1..16 converged
 from its neighbour, at 0.1 up to 20 % failed (88 % for d = m = 16), at 0.3 half. More only when noise asks."""
+BLURRED_SHARE = 1 / 3
+"""Share of attempts that needed the longest displacements from which on two heads count as too close: two heads 1e-7 apart
+needed them in two of six."""
 DISPLACED_ERROR = 0.15
 """Worst-case relative error of W (noise times amplification) above which longer displacements are used. The true
 error is 10 to 50 times smaller than this worst case, well inside refine's basin."""

@@ -48,8 +48,8 @@ def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
         if attempt + 1 < calibration.ATTEMPTS:
             found, _ = locate(inquiry, problem, tools, calibration.ATTEMPTS * (attempt + 1))
     # Nearly equal heads amplify noise until only the longest displacements would stand out of it.
-    blurred = np.median([entry["displacement"] for entry in history]) >= calibration.DISPLACEMENT_MOST
-    close = blurred or closest_slopes(found) < calibration.APART
+    longest = [entry["displacement"] >= calibration.DISPLACEMENT_MOST for entry in history]
+    close = np.mean(longest) >= calibration.BLURRED_SHARE or closest_slopes(found) < calibration.APART
     name = "HEADS_INDISTINGUISHABLE" if close else "NOT_ATTENTION"
     raise Stop(name, {"sweeps": history, **counts(problem.oracle)}, inquiry.kept())
 

@@ -25,12 +25,14 @@ from attnlearn._version import __version__
 from attnlearn.data import Examples, as_examples
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
 from attnlearn.engine._threads import limited_blas
+from attnlearn.recovery._calibration import CERTIFIED_LEAST
 from attnlearn.recovery._conclude import Conclusion, check_range, conclude, independent_units
 from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._plan import Plan, make_plan
 from attnlearn.recovery._refining import answer
 from attnlearn.recovery._routes import METHODS, Route, route_for, route_from
 from attnlearn.recovery._start import check_start
+from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
 
 
@@ -87,6 +89,9 @@ def recover(
     if start is not None:
         check_start(start, examples, causal, num_heads)
     members, unit = independent_units(examples, groups)
+    if unit == "distinct input" and members.max() + 1 < FEWEST_UNITS <= examples.num:
+        few = {"distinct": int(members.max()) + 1, "examples_needed": CERTIFIED_LEAST}
+        return _raised(Solution.failed(Outcome.TOO_FEW_EXAMPLES, **few), target, raise_on_failure)
     split = Split.make(examples.num, groups=members, unit=unit, seed=seed)
     with tools.progress.phase("plan"):
         plan = make_plan(examples, len(split.fit), num_heads, drawn is not None, memory)
@@ -103,6 +108,11 @@ def recover(
     finally:
         if saved is not None:
             saved.close()
+    return _raised(solution, target, raise_on_failure)
+
+
+def _raised(solution: Solution, target: float | None, raise_on_failure: bool) -> Solution:
+    """The solution, or the exception that carries it when it did not achieve what was asked for."""
     if raise_on_failure and not (solution.certified or _on_target(solution, target)):
         raise NotEstablished(solution)
     return solution

@@ -100,6 +100,10 @@ COPY_CHANCE = 1e-3
 """Probability that one of the compared pairs looks like a copy by chance."""
 COPY_SHARED = 0.5
 """A sequence that shares this share of its tokens with another is a copy or a window of it."""
+COPY_CROWD = 3.0
+"""... also where chance would allow it now and then, if it happens three times as often as among independent tokens."""
+COPY_FREQUENT = 0.9
+"""A token that stands in nine of ten sequences tells nothing about their kinship."""
 
 # --- diagnose --------------------------------------------------------------------------------------------
 DIAGNOSE_EXAMPLES = 8_000

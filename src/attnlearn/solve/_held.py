@@ -1,8 +1,8 @@
 """Examples on one side of the split, and how far a layer is from them.
 
 Errors are relative. The error of an example is divided by the smaller of its output's norm and the typical norm, so that
-it bounds the error relative to either. Outputs below `SMALL_EXAMPLE` of the typical norm have no error of their own worth
-the name: they are measured against that floor, which every claim prints.
+it bounds the error relative to either. Outputs below a floor, by default `SMALL_EXAMPLE` of the typical norm, are measured
+against that floor, which every claim prints.
 """
 
 from __future__ import annotations
@@ -57,16 +57,13 @@ class Held:
         return digest.hexdigest()
 
 
-def example_errors(layer: AttentionLayer, held: Held, scale: float) -> np.ndarray:
-    """Relative error of every sequence; `scale` is the typical norm of an output."""
+def unit_errors(
+    layer: AttentionLayer, held: Held, scale: float, small: float = calibration.SMALL_EXAMPLE
+) -> np.ndarray:
+    """Relative error of every sequence, or of every unit's worst sequence; `scale` is the typical norm of an output."""
     outputs = held.visible
     error = np.linalg.norm((layer(held.x, held.mask) - outputs).astype(np.float64), axis=(1, 2))
-    return error / clipped_norms(outputs, scale)
-
-
-def unit_errors(layer: AttentionLayer, held: Held, scale: float) -> np.ndarray:
-    """Relative error of every sequence, or of every unit's worst sequence."""
-    relative = example_errors(layer, held, scale)
+    relative = error / clipped_norms(outputs, scale, small)
     return relative if held.groups is None else largest_of_groups(relative, held.groups)
 
 
@@ -82,10 +79,10 @@ def largest_of_groups(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return worst
 
 
-def clipped_norms(outputs: Outputs, scale: float) -> np.ndarray:
-    """The norm of every output, not above `scale` and not below `SMALL_EXAMPLE` of it."""
+def clipped_norms(outputs: Outputs, scale: float, small: float = calibration.SMALL_EXAMPLE) -> np.ndarray:
+    """The norm of every output, not below the share `small` of `scale`, and not above `scale` unless that is the floor."""
     size = np.linalg.norm(outputs.astype(np.float64), axis=(1, 2))
-    return np.clip(size, calibration.SMALL_EXAMPLE * scale, scale)
+    return np.clip(size, small * scale, scale if small < 1 else None)
 
 
 def total_error(layer: AttentionLayer, held: Held) -> float:

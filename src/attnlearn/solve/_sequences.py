@@ -159,33 +159,46 @@ def _flattened(x: Tokens, mask: Mask | None) -> np.ndarray:
 
 
 def _shared(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Pairs of sequences that share more tokens than independent ones would; numbered as in `_near`."""
+    """Pairs of sequences that share more tokens than independent ones would; numbered as in `_near`.
+
+    Tokens are compared at the same place (partial copies, shared beginnings) and at any place (windows of one text).
+    """
     both = np.concatenate([own, others])
-    keys = int((own != 0).sum(axis=1).max(initial=1))
-    _, names, counts = np.unique(both, return_inverse=True, return_counts=True)
-    names = names.reshape(both.shape)
-    padded = names[both == 0][:1]
-    frequent = counts[names] > len(both) / 2  # a token of every second sequence tells nothing
-    usable = ~frequent & ~np.isin(names, padded)
-    again = counts[np.unique(names[usable])].astype(float)
-    wanted = _shared_wanted(float(np.sum(again * (again - 1))) / both.size**2, keys, len(both))
-    if wanted > keys or not usable.any():
-        return np.zeros((2, 0), int)
-    rows = np.repeat(np.arange(len(both)), usable.sum(axis=1))
+    _, names = np.unique(both, return_inverse=True)
+    names = np.where(both == 0, -1, names.reshape(both.shape))
+    placed = np.where(names < 0, -1, names * both.shape[1] + np.arange(both.shape[1]))
+    return np.concatenate([_sharing(names, len(own)), _sharing(placed, len(own))], axis=1)
+
+
+def _sharing(names: np.ndarray, number: int) -> np.ndarray:
+    """Pairs (one of the first `number` rows, row) with more names in common than chance gives; names below zero do not count."""
+    _, places, counts = np.unique(names, return_inverse=True, return_counts=True)
+    places = places.reshape(names.shape)
+    usable = (names >= 0) & (counts[places] > 1) & (counts[places] <= calibration.COPY_FREQUENT * len(names))
+    keys = int((names[:number] >= 0).sum(axis=1).max(initial=1))
+    rows = np.repeat(np.arange(len(names)), usable.sum(axis=1))
     table = scipy.sparse.csr_matrix(
-        (np.ones(len(rows), np.int32), (rows, names[usable])), shape=(len(both), len(counts))
+        (np.ones(len(rows), np.int32), (rows, places[usable])), shape=(len(names), len(counts))
     )
     table.data = np.minimum(table.data, 1)
-    common = (table[: len(own)] @ table.T).tocoo()
-    pairs = (common.data >= wanted) & (common.row != common.col)
+    common = (table[:number] @ table.T).tocoo()
+    own = common.row != common.col
+    again = np.bincount(places[usable], minlength=len(counts)).astype(float)
+    coincidence = float(np.sum(again * (again - 1))) / (keys * len(names) ** 2)
+    wanted = _shared_wanted(coincidence, keys, len(names), common.data[own], number * len(names))
+    pairs = own & (common.data >= wanted)
     return np.stack([common.row[pairs], common.col[pairs]])
 
 
-def _shared_wanted(coincidence: float, keys: int, number: int) -> int:
-    """Shared tokens that one of `number` independent sequences reaches with probability `COPY_CHANCE`, at least half of all.
+def _shared_wanted(chance: float, keys: int, number: int, shared: np.ndarray, pairs: int) -> int:
+    """Names in common, at least half of all, that independent sequences hardly reach or reach far more rarely than these do.
 
-    `coincidence` is the chance that two tokens are the same; more than `keys` means that no number tells copies apart.
+    `chance` is the probability that one name of a sequence is in another; more than `keys`: nothing tells copies apart.
     """
-    least = max(1, int(np.ceil(calibration.COPY_SHARED * keys)))
-    chances = scipy.stats.binom.sf(np.arange(least, keys + 1) - 1, keys, min(1.0, keys * coincidence))
-    return least + int(np.sum(number * chances > calibration.COPY_CHANCE))
+    for wanted in range(max(1, int(np.ceil(calibration.COPY_SHARED * keys))), keys + 1):
+        expected = float(scipy.stats.binom.sf(wanted - 1, keys, min(1.0, chance)))
+        observed = int(np.sum(shared >= wanted))
+        crowded = observed > calibration.COPY_CROWD * (expected * pairs + calibration.POSITION_SEQUENCES)
+        if number * expected <= calibration.COPY_CHANCE or crowded:
+            return wanted
+    return keys + 1

@@ -37,10 +37,19 @@ class Split:
     certify: Int[np.ndarray, "c"]
 
     @classmethod
-    def make(cls, num: int, *, groups: ArrayLike | None = None, unit: str = "group", seed: int = 0) -> Split:
+    def make(
+        cls,
+        num: int,
+        *,
+        groups: ArrayLike | None = None,
+        unit: str = "group",
+        seed: int = 0,
+        name: str = "x",
+    ) -> Split:
         """Split `num` sequences at random; sequences with the same entry in `groups` stay together.
 
-        `unit` says what the entries of `groups` name, for the message when there are too few.
+        `unit` says what the entries of `groups` name, and `name` whose sequences they are, for the message when there are
+        too few.
 
         >>> sides = Split.make(60, groups=np.arange(60) // 2)
         >>> bool(set(sides.fit // 2) & set(sides.certify // 2))
@@ -55,7 +64,7 @@ class Split:
             )
             _, members = np.unique(groups, return_inverse=True)
         units = int(members.max()) + 1 if num else 0
-        name = "groups" if groups is not None and unit == "group" else "x"
+        name = "groups" if groups is not None and unit == "group" else name
         what = "sequences" if groups is None else "groups" if unit == "group" else "different sequences"
         require(units >= FEWEST_UNITS, name, f"must hold at least {FEWEST_UNITS} {what}", units)
         order = np.random.default_rng([seed, 0x5B117]).permutation(units)

@@ -30,14 +30,15 @@ def function_claim(
     where: str = "",
     name: str = "function error",
     drawn: bool = False,
+    small: float = calibration.SMALL_EXAMPLE,
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `limit` is the largest error that says anything, `where` names the inputs if it must, and
-    `drawn` says that we drew them independently ourselves.
+    `drawn` says that we drew them independently ourselves. Outputs below the share `small` of `scale` count as that large.
     """
-    errors = unit_errors(layer, held, scale)
+    errors = unit_errors(layer, held, scale, small)
     eps, units = float(errors.max()), independent_units(held)
     uncovered = min(1.0, float(np.log(1 / delta) / units)) if units else 1.0
-    fraction, floor = 1 - uncovered, calibration.SMALL_EXAMPLE * scale
+    fraction, floor = 1 - uncovered, small * scale
     checks = [
         Check.compare("C1.error", eps, limit, unit="relative error", text="largest error on certify examples"),
         Check.compare(
