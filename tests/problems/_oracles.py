@@ -157,13 +157,13 @@ def batch_dependent(rng):
 
 
 def rounding(rng):
-    """Answers in float32, float16 or with four to eight decimals."""
+    """Answers with the digits of float32 or float16, or with four to eight decimals."""
     layer, kind = _layer(rng), str(rng.choice(["float32", "float16", "decimals"]))
     places = int(rng.integers(4, 9))
 
     def oracle(x: np.ndarray) -> np.ndarray:
         y = forward(layer, np.asarray(x))
-        return np.round(y, places) if kind == "decimals" else y.astype(kind)
+        return np.round(y, places) if kind == "decimals" else y.astype(kind).astype(np.float32)
 
     return _problem(f"answers in {kind}", rng, layer, oracle, NOISY, layer)
 
