@@ -23,6 +23,9 @@ NOISY = NO_LAYER | FOUND
 Oracle = Callable[[np.ndarray], np.ndarray]
 
 
+LENGTHS, SIZES = (2, 3, 4, 6, 8, 12, 16), (1 / 3, 1.0, 3.0)
+
+
 def _layer(rng: np.random.Generator) -> AttentionLayer:
     return random_layer(rng, int(rng.integers(4, 7)), int(rng.integers(1, 4)))
 
@@ -40,9 +43,16 @@ def _problem(
     seed, nothing = int(rng.integers(2**31)), np.empty((0, 3, layer.dim))
 
     def draw(num: int, solution: Any) -> Fresh:
-        scale = float(solution.stats.get("token_scale") or 1.0)
-        x = scale * np.random.default_rng(seed).standard_normal((min(num, 20_000), 3, layer.dim))
-        return Fresh(x, oracle(x))
+        """Sequences of the range that the claims name: 2 to 16 tokens, a third to three times the scale."""
+        g, scale = np.random.default_rng(seed), float(solution.stats.get("token_scale") or 1.0)
+        number = min(num, 4_000)
+        lengths = g.choice(LENGTHS, number)
+        x = scale * g.choice(SIZES, number)[:, None, None] * g.standard_normal((number, 16, layer.dim))
+        y, mask = np.zeros((number, 16, layer.out_dim)), np.arange(16) < lengths[:, None]
+        for length in LENGTHS:
+            own = lengths == length
+            y[own, :length] = oracle(x[own, :length])
+        return Fresh(x * mask[..., None], y, mask)
 
     def extracted() -> Any:
         from attnlearn import extract

@@ -35,7 +35,7 @@ def _compress(
 
         return compress(layer, x, num_heads=keep, raise_on_failure=False, progress=False)
 
-    return Problem(name, x, forward(layer, x), layer, COMPRESSED, draw=draw, call=call)
+    return Problem(name, x, forward(layer, x), layer, COMPRESSED | {"REFUSED"}, draw=draw, call=call)
 
 
 def _gaussian(k: int, d: int) -> Callable[[np.random.Generator, int], np.ndarray]:

@@ -16,7 +16,7 @@ from tests.problems._problem import (
     random_layer,
 )
 
-EXTREME = HONEST | {"BELOW_NOISE_FLOOR", "NUMERICAL_FAILURE", "SATURATED"}
+EXTREME = HONEST | {"BELOW_NOISE_FLOOR", "NUMERICAL_FAILURE", "SATURATED", "REFUSED"}
 
 
 def _shape(rng: np.random.Generator) -> tuple[int, int, int]:

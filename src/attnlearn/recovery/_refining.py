@@ -234,7 +234,10 @@ class _Attempts:
         """A Theta that is zero to rounding is zero: relative to its own size nothing could be said of it."""
         layer = best.refined.layer
         sizes = np.linalg.norm(layer.theta, axis=(1, 2))
-        tiny = (sizes > 0) & (sizes <= np.sqrt(np.finfo(self.examples.dtype).eps) * sizes.max())
+        token = max(float(np.sqrt(np.mean(np.square(self.select.x, dtype=np.float64)))), np.finfo(float).tiny)
+        biases = np.linalg.norm(layer.query_bias, axis=1) / token  # a Theta whose scores are as large
+        largest = max(sizes.max(), biases.max())
+        tiny = (sizes > 0) & (sizes <= np.sqrt(np.finfo(self.examples.dtype).eps) * largest)
         if not (best.exact and tiny.any()):
             return best
         theta = np.where(tiny[:, None, None], 0, layer.theta)

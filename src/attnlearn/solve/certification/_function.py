@@ -1,7 +1,8 @@
 """C1: on at least a fraction 1 - q of the inputs the function error is at most eps, with confidence 1 - delta.
 
 eps is the largest error among n independent units and q = ln(1/delta)/n, because P(all n errors lie in the best 1 - q) =
-(1 - q)^n <= exp(-q n). A unit is a sequence; a group where groups are given or identical sequences were merged; and certify
+(1 - q)^n <= exp(-q n). Where less than all but q is asked for (`covered`), eps is the largest order statistic that shows it:
+with j errors above it, P(Binomial(n, 1 - covered) <= j) <= delta; j depends on n alone. A unit is a sequence; a group where groups are given or identical sequences were merged; and certify
 sequences that are near copies of each other are one. Units with a near copy on another side of the split show an error
 but are no evidence, so they are not counted in n.
 """
@@ -9,11 +10,12 @@ but are no evidence, so they are not counted in n.
 from __future__ import annotations
 
 import numpy as np
+import scipy.stats
 
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held, unit_errors
+from attnlearn.solve._held import Held, largest_of_groups, unit_errors
 
 INDEPENDENT = "the {unit}s are independent draws from one distribution"
 UNITS = {"input": "inputs", "distinct input": "distinct inputs", "group": "groups (the worst input of each)"}
@@ -31,22 +33,26 @@ def function_claim(
     name: str = "function error",
     drawn: bool = False,
     small: float = calibration.SMALL_EXAMPLE,
+    covered: float | None = None,
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `limit` is the largest error that says anything, `where` names the inputs if it must, and
-    `drawn` says that we drew them independently ourselves. Outputs below the share `small` of `scale` count as that large.
+    `drawn` says that we drew them independently ourselves. Outputs below the share `small` of `scale`
+    count as that large. With `covered` the claim is about that fraction of the inputs, at a smaller error.
     """
-    errors = unit_errors(layer, held, scale, small)
-    eps, units = float(errors.max()), independent_units(held)
-    uncovered = min(1.0, float(np.log(1 / delta) / units)) if units else 1.0
+    errors, independent = unit_errors(layer, held, scale, small), independent_units(held)
+    units = int(independent.sum())
+    above = _allowed(units, covered, delta)
+    eps = float(errors.max() if above is None else np.sort(errors[independent])[-1 - above])
+    uncovered = min(1.0, float(np.log(1 / delta) / max(units, 1))) if above is None else 1 - covered
     fraction, floor = 1 - uncovered, small * scale
     checks = [
-        Check.compare("C1.error", eps, limit, unit="relative error", text="largest error on certify examples"),
+        Check.compare("C1.error", eps, limit, unit="relative error", text="error that is claimed"),
         Check.compare(
             "C1.coverage", uncovered, calibration.UNCOVERED,
             unit="fraction of inputs", text="inputs about which nothing is said",
         ),
         Check.compare(
-            "C1.copies", held.num - units if held.groups is None else len(errors) - units, len(errors) / 2,
+            "C1.copies", len(errors) - units, len(errors) / 2,
             unit="units", text="certify units that repeat or nearly repeat others",
         ),
     ]  # fmt: skip
@@ -66,13 +72,21 @@ def function_claim(
     return claim, checks
 
 
-def independent_units(held: Held) -> int:
-    """Units without a near copy elsewhere.
+def _allowed(units: int, covered: float | None, delta: float) -> int | None:
+    """How many errors may lie above the claimed one so that it covers the fraction `covered`; None: take the largest."""
+    if covered is None:
+        return None
+    above = int(scipy.stats.binom.ppf(delta, units, 1 - covered)) - 1
+    return above if above >= 0 else None
+
+
+def independent_units(held: Held) -> np.ndarray:
+    """Which units have no near copy elsewhere.
 
     >>> independent_units(Held(np.zeros((3, 2, 1)), np.zeros((3, 2, 1)), copied=np.array([True, False, False])))
-    2
+    array([False,  True,  True])
     """
     copied = np.zeros(held.num, bool) if held.copied is None else held.copied
     if held.groups is None:
-        return int(np.sum(~copied))
-    return len(np.setdiff1d(held.groups, held.groups[copied]))
+        return ~copied
+    return largest_of_groups(copied.astype(float), held.groups) == 0
