@@ -134,13 +134,14 @@ def _margins(problem: Problem, start: Weights, direction: Weights) -> tuple[np.n
 
 
 def choose_comparator(
-    problem: Problem, start: Weights, found: Tangent, step: float, chunks: Chunks, *, apart: bool = False
+    problem: Problem, start: Weights, found: Tangent, step: float, chunks: Chunks
 ) -> Comparator:
-    """The radius with the smallest run-verified bound, and the comparator there; `apart` leaves out radius 0."""
+    """The radius with the smallest run-verified bound, and the comparator there."""
     least, most = RADIUS_RANGE
     most /= max(found.margin, SMALLEST_MARGIN * found.size)
     radii = np.geomspace(least / found.size, most, RADII)
-    radii = radii if apart else np.concatenate([[0.0], radii])
+    if problem.step != "theory":  # the theorem wants D > 0, and its step needs D
+        radii = np.concatenate([[0.0], radii])
     scales = equal_scales(problem.num_heads, problem.dtype)
     args = (problem.model, start, found.direction, jnp.asarray(radii, problem.dtype), scales, chunks)
     losses = np.asarray(losses_along(*args), np.float64)
@@ -166,7 +167,7 @@ def choose_step(problem: Problem, start: Weights, found: Tangent, chunks: Chunks
     loss_start = float(losses_along(problem.model, start, found.direction, zero, scales, chunks)[0])
     step = 1 / _rho(problem, read_out_norm(start))
     for _ in range(THEORY_ROUNDS):
-        star = choose_comparator(problem, start, found, step, chunks, apart=True)  # the theorem wants D > 0
+        star = choose_comparator(problem, start, found, step, chunks)
         rho = _rho(problem, _bounds.norm_in_ball(read_out_norm(star.weights), star.distance))
         step = _bounds.step_limit(rho, star.distance, problem.max_steps, star.loss, loss_start)
     return step

@@ -65,7 +65,7 @@ def separate(kernel: Float[np.ndarray, "n n"], y: Float[np.ndarray, "n"]) -> Sep
 
     num = len(y)
     q = np.asarray(kernel, np.float64) * np.outer(y, y).astype(np.float64)
-    scaled = q * (num / max(np.trace(q), np.finfo(float).tiny))
+    scaled = q * (num / max(float(np.trace(q)), float(np.finfo(np.float32).tiny)))
     solver = piqp.DenseSolver()
     solver.settings.eps_abs, solver.settings.eps_rel = 1e-10, 1e-10
     solver.setup(
