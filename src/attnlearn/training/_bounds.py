@@ -121,7 +121,7 @@ def guessing_loss(share: float) -> float:
     >>> round(guessing_loss(0.5), 4), guessing_loss(1.0)
     (0.6931, 0.0)
     """
-    return -sum(part * math.log(part) for part in (share, 1 - share) if part > 0)
+    return sum(-part * math.log(part) for part in (share, 1 - share) if part > 0)
 
 
 def value_bound(read_outs: Any, radius: float) -> float:

@@ -57,7 +57,7 @@ def loss_interval(
 
     >>> low, high = loss_interval(np.full(100, 0.5), largest=1.0)
     >>> round(low, 3), round(high, 3)
-    (0.366, 0.634)
+    (0.367, 0.633)
     """
     num, delta = len(losses), 1 - confidence
     caps = {cap for cap in (min(largest, LOSS_CAP), largest) if math.isfinite(cap)}
