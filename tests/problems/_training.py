@@ -96,10 +96,10 @@ def copied(rng: np.random.Generator) -> TrainingProblem:
 
 
 def one_contradiction(rng: np.random.Generator) -> TrainingProblem:
-    """One sequence has both labels among two thousand: no direction separates."""
+    """One sequence has both labels among two thousand: no direction separates, and the rest is learned all the same."""
     x, y = _mixture(rng, 2200 + FRESH)
     x[1999], y[1999] = x[0], -y[0]
-    return _split(x, y, 2000, 200, separable=False)
+    return _split(x, y, 2000, 200, certified=True, separable=False)
 
 
 def badly_wrong(rng: np.random.Generator) -> TrainingProblem:

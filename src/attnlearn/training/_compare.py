@@ -3,7 +3,8 @@
 v is the direction of the tangent kernel's hard margin. Of more than TANGENT_EXAMPLES examples it is found on working sets:
 the examples that hold the direction stay, the ones it serves worst join them, until it serves all (a cutting-plane
 method). The margin gamma that is reported is the least over *all* examples, whatever the working sets did, so it is never
-too large. Any theta* is allowed: L* is evaluated on all examples. The radius minimises
+too large. Any theta* is allowed: L* is evaluated on all examples, and the direction of the mean gradient is tried
+beside v, because a few contradictory labels bend v. Direction and radius minimise
 2 L*(radius) + 3 radius^2 / (4 eta K), the run-verified bound before the run; 0 is among the radii. step="auto" starts from
 4 n / lambda_max(K), the inverse of the Gauss-Newton bound at theta_0 (l'' <= 1/4), and is halved when a step
 does not descend; step="theory" takes the training theorem's limit. Cost: a kernel and a QP for every working set, RADII
@@ -48,11 +49,12 @@ class Tangent(NamedTuple):
     """Margin gamma of all examples at the start, its direction v, and lambda_max(K) / n of the first working set.
 
     `size` is the root mean square gradient and `examples` the number of the first working set, `rounds` how many
-    working sets there were. gamma <= 0: no direction was found that separates the labels.
+    working sets there were. `mean` is the direction of the mean gradient of all examples. gamma <= 0: no direction was found that separates the labels.
     """
 
     margin: float
     direction: Weights
+    mean: Weights
     eigenvalue: float
     size: float
     examples: int
@@ -99,7 +101,7 @@ def tangent(problem: Problem, start: Weights, rng: np.random.Generator) -> Tange
             best = margin, direction
         served = margin >= (1 - MARGIN_TOLERANCE) * found.margin
         if examples == len(problem.x) or served or found.margin <= 0 or rounds == MARGIN_ROUNDS:
-            return Tangent(*best, eigenvalue, size, examples, rounds)
+            return Tangent(*best, _mean(problem, start), eigenvalue, size, examples, rounds)
         # Examples that hold the direction, then the worst served; equally many each time, so nothing is compiled anew.
         share = np.abs(found.coefficients)
         holding = chosen[share > HOLDING * share.max()]
@@ -122,13 +124,23 @@ def _combine(problem: Problem, start: Weights, chosen: np.ndarray, coefficients:
     return Weights(*map(np.asarray, combine_gradients(problem.model, start, scales, pieces.x, factors)))
 
 
+def _mean(problem: Problem, start: Weights) -> Weights:
+    """The unit vector along sum_i y_i grad Phi_i: it serves most examples where a few contradict the others."""
+    total = _combine(problem, start, np.arange(len(problem.x)), problem.y)
+    return Weights(*(part / _length(total) for part in total))
+
+
+def _length(direction: Weights) -> float:
+    squares = sum((np.asarray(part, np.float64) ** 2).sum() for part in direction)
+    return max(float(np.sqrt(squares)), float(np.finfo(np.float32).tiny))
+
+
 def _margins(problem: Problem, start: Weights, direction: Weights) -> tuple[np.ndarray, float]:
     """y_i <grad Phi_i, v/‖v‖> of all examples, and their least value less what rounding may have added."""
     pieces = cut(problem.x, problem.y, problem.num_heads)
     scales = equal_scales(problem.num_heads, problem.dtype)
     slopes = slopes_along(problem.model, start, direction, scales, jnp.asarray(pieces.x))
-    length = max(np.sqrt(sum((np.asarray(part, np.float64) ** 2).sum() for part in direction)), 1e-300)
-    slopes = problem.y * np.asarray(slopes, np.float64).reshape(-1)[: len(problem.x)] / length
+    slopes = problem.y * np.asarray(slopes, np.float64).reshape(-1)[: len(problem.x)] / _length(direction)
     beta1, _ = problem.constants(read_out_norm(start))
     return slopes, float(slopes.min() - ROUNDING_UNITS * np.finfo(problem.dtype).eps * beta1)
 
@@ -143,12 +155,13 @@ def choose_comparator(
     if problem.step != "theory":  # the theorem wants D > 0, and its step needs D
         radii = np.concatenate([[0.0], radii])
     scales = equal_scales(problem.num_heads, problem.dtype)
-    args = (problem.model, start, found.direction, jnp.asarray(radii, problem.dtype), scales, chunks)
-    losses = np.asarray(losses_along(*args), np.float64)
+    directions = (found.direction, found.mean)
+    numbers = (jnp.asarray(radii, problem.dtype), scales, chunks)
+    losses = np.array([losses_along(problem.model, start, v, *numbers) for v in directions], np.float64)
     cost = 2 * losses + 3 * radii**2 / (4 * step * problem.max_steps)
-    best = int(np.nanargmin(np.where(np.isfinite(cost), cost, np.inf)))
-    radius = radii[best]
-    weights = jax.tree.map(lambda p, v: (p + radius * v).astype(problem.dtype), start, found.direction)
+    best = np.unravel_index(np.argmin(np.where(np.isfinite(cost), cost, np.inf)), cost.shape)
+    direction, radius = directions[best[0]], radii[best[1]]
+    weights = jax.tree.map(lambda p, v: (p + radius * v).astype(problem.dtype), start, direction)
     away = [np.asarray(a, np.float64) - np.asarray(b, np.float64) for a, b in zip(weights, start)]
     distance = float(np.sqrt(sum((part**2).sum() for part in away)))
     return Comparator(Weights(*map(np.asarray, weights)), float(losses[best]), distance)
