@@ -48,20 +48,25 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def summary(lines: list[dict[str, Any]]) -> str:
-    """False claims, missed intervals and power, side by side."""
-    results = [line["result"] for line in lines]
+def counts(results: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """What is counted, how often it happened, and among how many."""
     learnable = [result for result in results if result.get("learnable")]
-    text = []
-    for name, hits, total in (
+    missed = sum(len(result.get("missed", ())) for result in results)
+    return [
         ("runs with a false claim", sum(result["false"] for result in results), len(results)),
         (
-            "intervals missed, 5 % allowed",
-            sum(len(result.get("missed", ())) for result in results),
+            "95 % intervals that miss, one in twenty allowed",
+            missed,
             sum(result.get("intervals", 0) for result in results),
         ),
-        ("power", sum(result["certified"] for result in learnable), len(learnable)),
-    ):
+        ("power: learnable problems certified", sum(r["certified"] for r in learnable), len(learnable)),
+    ]
+
+
+def summary(lines: list[dict[str, Any]]) -> str:
+    """False claims, missed intervals and power, side by side."""
+    text = []
+    for name, hits, total in counts([line["result"] for line in lines]):
         low, high = interval(hits, total)
-        text.append(f"training         {name:<30} {hits}/{total}  [{100 * low:.2f} %, {100 * high:.2f} %]")
+        text.append(f"training  {name:<48} {hits}/{total}  [{100 * low:.2f} %, {100 * high:.2f} %]")
     return "\n".join(text)
