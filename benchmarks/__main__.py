@@ -33,6 +33,7 @@ from attnlearn.engine import Engine
 RESULTS = Path(__file__).parent / "results"
 SUITES = (
     "honesty",
+    "training_honesty",
     "refine",
     "recover",
     "heads",

@@ -18,6 +18,7 @@ from benchmarks.render._ratios import PUBLISHED, fallen, kept, published, ratios
 ROOT = Path(__file__).parents[2]
 PARTS = (
     ("honesty", "Honesty", "How often a certificate is false, and how often a right answer gets one, on layers and data made to mislead."),
+    ("training_honesty", "Honesty of training", "How often a claim of `train.fit` is false, and how often a learnable problem is certified, on coin flips, contradictions, leaked and copied held-out examples and others; the judge has a forward pass of its own."),
     ("recover", "Recovery from random examples", "Everything from the arrays to the certificate is counted, compilation included. Nothing is retried. With noise or rounded data a certificate is not expected; the outcome must then be BELOW_NOISE_FLOOR."),
     ("adam", "Recovery beside a trained student", "Seconds from the arrays to an error of 1e-6 on fresh examples (`recover(..., target=1e-6)`, certified for that error), beside two students of the same form trained by Adam in the same run: one is told the number of heads and learns Theta and W, one is told the rank as well and learns factors. Three learning rates and three lengths, the best run's own time counts. Ratios are shown where both got there; above 1 ours is faster."),
     ("heads", "Examples against heads", "How many random examples a certified recovery takes: their number grows by the square root of two until one is certified; d = 32, k = 8, heads of rank 8. A certificate wants 200 examples in any case. Seconds are those of the run that was certified."),

@@ -25,6 +25,18 @@ def honesty(suite: Suite) -> str:
     return table(["", "cases", "95 % interval"], rows)
 
 
+def training_honesty(suite: Suite) -> str:
+    """False claims, missed intervals and power of training."""
+    from benchmarks.honesty import interval
+    from benchmarks.training_honesty import counts
+
+    rows = []
+    for name, hits, total in counts([r for row in suite.rows for r in row.results]):
+        low, high = interval(hits, total)
+        rows.append([name, share(hits, total), f"{100 * low:.2f} % to {100 * high:.2f} %" if total else "–"])
+    return table(["", "cases", "95 % interval"], rows)
+
+
 def describe_recover(case: dict[str, Any]) -> str:
     """A recovery problem in words."""
     layer = f"random, d = {case['dim']}" if case["layer"] == "random" else case["layer"]

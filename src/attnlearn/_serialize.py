@@ -120,6 +120,10 @@ def solution_text(solution: Solution) -> str:
     lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
     if solution.stats.get("condition") is not None:
         lines.append(f"broken   {solution.stats['condition']}: {_figure(solution.stats.get('left'))}")
+    if solution.stats.get("new_examples") is not None and all(
+        c.code != "M" for c in solution.certificate.claims
+    ):
+        lines.append(f"new      on new examples {solution.stats['new_examples']}")
     if solution.layer is not None:
         lines.append(f"layer    {solution.layer!r}")
     claims = [

@@ -58,6 +58,9 @@ def test_the_verdicts_of_real_runs(results) -> None:
     trained = verdict(results["trained"])
     assert "for this very run" in trained.sentence
     assert "held-out" in trained.scope
+    assert trained.sentence.index("on new examples its error is between") < trained.sentence.index(
+        "training loss"
+    )
 
 
 @pytest.mark.parametrize(("error", "tone"), [(1e-6, "good"), (0.5, "partial")])

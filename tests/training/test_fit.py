@@ -44,7 +44,8 @@ def test_bound_along_training_never_falls_below_the_mean(solution):
 
 
 def test_tiers_are_not_mixed(solution):
-    assert [claim.code for claim in solution.certificate.claims] == ["R"]
+    assert [claim.code for claim in solution.certificate.claims] == ["M", "R"]
+    assert all(claim.assumes for claim in solution.certificate.claims)
     assert solution.certificate.check("A.heads").status is Status.FAILS
     assert solution.certificate.check("G.draw").status is not Status.HOLDS
     assert solution.certificate.check("G.radius").status is Status.NOT_RUN
@@ -58,7 +59,7 @@ def test_every_bound_stands_beside_its_ratio(solution):
     assert (
         tiers["run-verified"]["ratio"] == tiers["run-verified"]["bound"] / tiers["run-verified"]["measured"]
     )
-    assert f"ratio {tiers['run-verified']['ratio']:.3g}" in solution.certificate.claims[0].text
+    assert f"ratio {tiers['run-verified']['ratio']:.3g}" in solution.certificate.claim("R").text
     for code, ratio in (
         ("A.bound", tiers["a-priori"]["ratio"]),
         ("A.gap", tiers["a-priori"]["generalization_ratio"]),
@@ -144,10 +145,39 @@ def test_readout_variation_trains_and_is_certified(examples):
     assert result.layer.patterns(marked).shape == (40, 4, 1, 5)
 
 
-def test_theory_step_meets_its_limit(examples):
-    result = fit(*examples, num_heads=2, step="theory", max_steps=20, config=QUICK)
+def test_theory_step_meets_its_limit_and_proves_nothing_in_twenty_steps(examples):
+    result = fit(*examples, num_heads=2, step="theory", max_steps=20, config=QUICK, raise_on_failure=False)
     assert result.certificate.check("A.step").status is Status.HOLDS
-    assert result.certified
+    assert result.certificate.check("R.violations").status is Status.HOLDS
+    assert result.certificate.check("R.says").status is Status.FAILS
+    assert result.outcome is Outcome.NOT_ESTABLISHED
+    assert result.layer is not None
+
+
+def test_coin_flips_prove_nothing(seed):
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((300, 4, 6)) / 2, rng.choice([-1.0, 1.0], 300)
+    result = fit(x, y, num_heads=2, max_steps=50, config=QUICK, raise_on_failure=False)
+    figures = result.stats["tiers"]["run-verified"]
+    assert figures["violations"] == 0
+    assert figures["bound"] <= figures["loss_start"] * (1 + 1e-12)
+    assert not result.certified
+    assert result.outcome is Outcome.NOT_ESTABLISHED
+    assert result.layer is not None
+    assert "says nothing" in result.certificate.claim("R").text
+    assert max(result.stats["curves"]["bound"][1:]) <= figures["loss_start"] * (1 + 1e-12)
+
+
+def test_a_bound_above_guessing_proves_nothing(seed):
+    """Nine labels in ten are equal: guessing has a loss of 0.33, and a bound of 0.5 is worse than that."""
+    from attnlearn.training import bounds
+
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((200, 3, 4)), np.where(np.arange(200) < 20, -1.0, 1.0)
+    result = fit(x, y, num_heads=2, max_steps=50, config=QUICK, raise_on_failure=False)
+    check = result.certificate.check("R.says")
+    assert check.threshold == pytest.approx(0.99 * bounds.guessing_loss(0.9))
+    assert not result.certified
 
 
 def test_model_file_round_trip(solution, examples, tmp_path):

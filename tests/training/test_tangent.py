@@ -83,7 +83,45 @@ def test_comparator_loss_is_evaluated_on_all_examples(seed, monkeypatch):
         found = tangent(problem, start, np.random.default_rng(seed))
         star = choose_comparator(problem, start, found, 0.5, to_device(cut(x, y, 3)))
     assert found.examples == 25
+    assert found.rounds >= 2
     from attnlearn.training import loss_and_gradient
 
     assert loss_and_gradient(*star.weights, x, y)[0] == pytest.approx(star.loss, rel=1e-10)
     assert 0 < star.distance < 1e4
+
+
+def margin_of(x, y, seed, examples, monkeypatch):
+    from attnlearn.training import _compare
+
+    monkeypatch.setattr(_compare, "TANGENT_EXAMPLES", examples)
+    problem = make_problem(x, y, num_heads=3)
+    start = initialize(problem.model, "first-step", x, y, 3, np.random.default_rng(seed))
+    with precision(np.float64):
+        return tangent(problem, start, np.random.default_rng(seed)), start
+
+
+def test_margin_of_working_sets_is_that_of_all_examples(seed, monkeypatch):
+    x, y = TokenizedMixture(tokens=4, dim=6).sample(300, seed=seed)
+    whole, start = margin_of(x, y, seed, 300, monkeypatch)
+    parts, _ = margin_of(x, y, seed, 60, monkeypatch)
+    assert whole.rounds == 1
+    assert parts.rounds > 1
+    assert parts.margin == pytest.approx(whole.margin, rel=2e-3)
+    # Attained on every example, by another route.
+    with precision(np.float64):
+        rows = jacobian(AttentionModel(), Weights(*map(jnp.asarray, start)), jnp.asarray(x))
+    v = np.concatenate([part.ravel() for part in parts.direction])
+    assert (y * (rows @ v)).min() / np.linalg.norm(v) >= parts.margin
+
+
+def test_one_contradiction_among_many_is_found(seed, monkeypatch):
+    x, y = TokenizedMixture(tokens=4, dim=6).sample(300, seed=seed)
+    x[-1], y[-1] = x[0], -y[0]
+    found, _ = margin_of(x, y, seed, 60, monkeypatch)
+    assert found.margin <= 0
+
+
+def test_rounding_does_not_make_a_margin(seed, monkeypatch):
+    x = np.zeros((4, 2, 3))
+    found, _ = margin_of(x, np.array([1.0, -1, 1, -1]), seed, 60, monkeypatch)
+    assert found.margin <= 0

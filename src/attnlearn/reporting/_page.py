@@ -139,10 +139,19 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
     if isinstance(value, dict) and value.get("heads"):
         proved = "bound" if claims["C3"]["established"] else "not established"
         tiles.append((pretty(largest(value["heads"])), "parameter error", proved))
+    value = claims.get("M", {}).get("value")
+    if isinstance(value, dict):
+        low, high = (100 * end for end in value["error_interval"])
+        sure = f"{low:.2f} % to {high:.2f} %, confidence {100 * claims['M']['confidence']:.0f} %"
+        tiles.append((f"{100 * value['error']:.2f} %", "error on new examples", sure))
     value = claims.get("R", {}).get("value")
     if isinstance(value, dict):
         tiles.append(
-            (pretty(value.get("measured"), 3), "mean training loss", f"bound {pretty(value.get('bound'), 3)}")
+            (
+                pretty(value.get("measured"), 3),
+                "mean training loss",
+                f"bound {pretty(value.get('bound'), 3)}{'' if claims['R']['established'] else ', not established'}",
+            )
         )
     if stats.get("sequences") is not None:
         tiles.append((pretty(stats["sequences"]), "queries", f"{pretty(stats.get('scalars'))} numbers read"))

@@ -42,6 +42,7 @@ CLAIM_NAMES: dict[Any, str] = {
     "C1": "the function error on most inputs (C1)",
     "C2": "the number of heads (C2)",
     "C3": "the error of every parameter (C3)",
+    "M": "the error on new examples (M)",
     "R": "the bound on the training loss of this run (R)",
 }
 
@@ -100,7 +101,9 @@ def verdict(document: dict[str, Any]) -> Verdict:
         )
     told = f"{_subject(document, trained)}, but it is not certified: {REASONS[outcome.name]}."
     held = [code for code, claim in claims.items() if claim["established"]]
-    if held:
+    if trained:
+        told = f"{_on_new(document)} It is not certified: {_why(claims, outcome)}."
+    elif held:
         told += f" Established is only {_listed([CLAIM_NAMES.get(code, str(code)) for code in held])}."
     return Verdict(
         "partial", "Not certified", told, missing or ("anything: there are no claims",), remedy,
@@ -182,14 +185,25 @@ def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
 
 
 def _trained(document: dict[str, Any], claims: dict[str, Any]) -> str:
-    number, value = _heads(document), claims.get("R", {}).get("value")
-    told = f"A classifier with {_count(number)} was trained"
+    """New examples first: what a user wants to know of a classifier. The bound on the run comes second."""
+    told, value = _on_new(document), claims.get("R", {}).get("value")
     if isinstance(value, dict) and value.get("bound") is not None:
         told += (
-            f": its mean training loss is proved to be at most {pretty(value['bound'], 3)} for this very run"
-            f" (measured {pretty(value['measured'], 3)})"
+            f" Its mean training loss is proved to be at most {pretty(value['bound'], 3)} for this very run"
+            f" (measured {pretty(value['measured'], 3)})."
         )
-    return told + "."
+    return told
+
+
+def _on_new(document: dict[str, Any]) -> str:
+    known = document["stats"].get("new_examples") or "its error is unknown"
+    return f"{_subject(document, True)}; on new examples {known}."
+
+
+def _why(claims: dict[str, Any], outcome: Outcome) -> str:
+    """Why a trained model is not certified: its own reason where the run gave one."""
+    value = claims.get("R", {}).get("value")
+    return (value.get("reason") if isinstance(value, dict) else None) or REASONS[outcome.name]
 
 
 def _subject(document: dict[str, Any], trained: bool) -> str:
@@ -200,13 +214,9 @@ def _subject(document: dict[str, Any], trained: bool) -> str:
 def _scope(document: dict[str, Any], claims: dict[str, Any], trained: bool) -> str:
     """What even a full certificate leaves open."""
     if trained:
-        measured = (document["stats"].get("tiers") or {}).get("measured") or {}
-        if measured.get("error_interval"):
-            low, high = measured["error_interval"]
-            return (
-                f"On {measured['examples']} held-out examples the error is {100 * measured['error']:.1f} % "
-                f"(95 % interval {100 * low:.1f} % to {100 * high:.1f} %); nothing is proved beyond that."
-            )
+        assumed = claims.get("M", {}).get("assumes")
+        if assumed:
+            return f"The error on new examples holds provided that {' and '.join(assumed)}."
         return "The certificate is about training; nothing is established about new examples."
     value = claims.get("C1", {}).get("value")
     rest = (

@@ -71,7 +71,7 @@ def step_limit(rho: float, distance: float, num_steps: int, loss_star: float, lo
     >>> step_limit(2.0, 1.0, 10, 0.01, 0.7)
     0.5
     """
-    limits = [1 / rho, distance**2 / loss_start]
+    limits = [1 / rho if rho > 0 else math.inf, distance**2 / loss_start]
     if loss_star > 0:
         limits.append(distance**2 / (num_steps * loss_star))
     return min(limits)
@@ -106,6 +106,46 @@ def run_bound(
     return bound + 3 * violations / (2 * num_steps)
 
 
+def descent_bound(loss_start: Any, violations: Any) -> Any:
+    """L_k <= L_0 + sum_j e_j for every k, hence for every mean: what descent alone gives.
+
+    >>> descent_bound(0.75, 0.25)
+    1.0
+    """
+    return loss_start + violations
+
+
+def guessing_loss(share: float) -> float:
+    """The least mean loss of a classifier that ignores the sequences, where `share` of the labels are +1.
+
+    >>> round(guessing_loss(0.5), 4), guessing_loss(1.0)
+    (0.6931, 0.0)
+    """
+    return sum(-part * math.log(part) for part in (share, 1 - share) if part > 0)
+
+
+def value_bound(read_outs: Any, radius: float) -> float:
+    """|Phi| <= (R/sqrt H) sum_h sum_a ‖u_h,a‖ for read-outs (H, rows, d): A_h X averages tokens of norm <= R.
+
+    >>> import numpy as np
+    >>> value_bound(np.ones((4, 2, 1)), 3.0)
+    12.0
+    """
+    lengths = (read_outs**2).sum(axis=-1) ** 0.5
+    return float(radius * lengths.sum() / len(read_outs) ** 0.5)
+
+
+def heads_ratio(num_heads: int, beta2: float, distance: float) -> float:
+    """c of sqrt(H) = c beta2 D^2; 0 for D = 0, of which the theorems say nothing.
+
+    >>> heads_ratio(16, 2.0, 1.0), heads_ratio(16, 2.0, 0.0)
+    (2.0, 0.0)
+    """
+    if distance == 0:
+        return 0.0
+    return num_heads**0.5 / (beta2 * distance**2) if beta2 > 0 else math.inf
+
+
 def realizability_radius(value_bound: float, margin: float, loss: float, allowance: float) -> float:
     """radius = (B_Phi + s + log(1/eps)) / gamma: theta_0 + radius v has L* <= eps if (beta2/sqrt H) radius^2 <= 2 s.
 
@@ -130,4 +170,6 @@ def generalization_bound(beta1: float, distance: float, num_examples: int, const
     >>> generalization_bound(2.0, 1.0, 34, 1.0)
     1.0
     """
+    if math.isinf(constant):
+        return math.inf
     return GENERALIZATION_FACTOR * constant * beta1**2 * distance**2 / num_examples

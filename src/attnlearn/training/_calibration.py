@@ -46,16 +46,30 @@ CURVATURE_ALLOWANCE = 12 / 169
 GENERALIZATION_FACTOR = 8.5
 """2 * 17/4: eta sum L_k <= (17/4) D^2, and the stability bound has a factor 2."""
 
-RADII = 33
-"""Radii tried for the comparator theta_0 + radius v, spaced evenly in logarithm. A choice: any radius gives a
-valid bound, and how much a finer grid would tighten it has not been measured."""
+RADII = 48
+"""Radii > 0 tried for the comparator theta_0 + radius v, spaced evenly in logarithm; radius 0 is tried as well. A choice,
+at least six in a decade: any radius gives a valid bound, and how much a finer grid would tighten it has not been
+measured."""
 
 RADIUS_RANGE = (1e-2, 1e3)
-"""The radii tried, in units of 1 / margin."""
+"""The least radius in units of 1 over the gradients' root mean square, which is below 1 / margin, and the largest in
+units of 1 / margin. A lower end in units of 1 / margin was too large for labels that nothing separates."""
 
 TANGENT_EXAMPLES = 1000
-"""Examples of which the tangent kernel is formed at most; of larger sets a random subset sets the direction of
-the comparator, whose loss is still evaluated on all. The hard-margin QP costs n^3."""
+"""Examples of which the tangent kernel is formed at once. Of larger sets the margin is found with working sets of this
+many examples. The hard-margin QP costs the cube of this number."""
+
+MARGIN_ROUNDS = 20
+"""Working sets tried at most. A choice: the margin that is reported is attained on all examples after any number of
+them."""
+
+HOLDING = 1e-6
+"""Examples whose share of a direction is at least this share of the largest stay in the working set. A choice: the solver
+leaves about 1e-10 on the others."""
+
+MARGIN_TOLERANCE = 1e-3
+"""Working sets are exchanged until the margin on all examples is within this share of the margin on the working set,
+which no direction exceeds. A choice: three digits are shown."""
 
 MARGIN_RIDGE = 1e-10
 """Added to the diagonal of the scaled kernel (trace n) so that the QP solver's factorization exists. A choice;
@@ -99,8 +113,16 @@ NORMALIZED_STEP = 0.1
 """Length of a normalized step when none is given."""
 
 INTERVAL_CONFIDENCE = 0.95
-"""Confidence of the held-out interval (Clopper-Pearson for the error, Hoeffding needs a bound and is not used:
-the loss interval is a t interval and is labelled so)."""
+"""Confidence of each held-out interval: Clopper-Pearson for the error, Chernoff for the loss."""
+
+LOSS_CAP = 1.0
+"""Without a bound on the loss its lower end is that of min(loss, LOSS_CAP), which is never larger. A choice: any number
+gives a valid lower end."""
+
+INFORMATIVE = 0.01
+"""A bound says something when it is below the loss at the start and below the loss of guessing by this share. Derivation:
+bounds are shown with three digits, so a bound nearer than 0.5 % can look equal; twice that also covers float32 rounding,
+16 units of 1.2e-7."""
 
 PLAN_TARGETS = (0.5, 0.1, 0.01)
 """Losses for which a plan predicts the number of steps."""

@@ -3,8 +3,9 @@
 - *a-priori* (codes A): the premises and the bound of the training theorem at this comparator. Usually wants
   astronomically many heads; the number is printed.
 - *run-verified* (codes R): descent (i) and quasi-convexity (ii) at every step of this run, and the bound that
-  follows without any other premise. `certified` means this tier, and only it makes a claim.
-- *measured* (codes M): held-out loss and error with intervals.
+  follows without any other premise. The claim is established only if the bound says something: it is below the loss
+  at the start and below the loss of guessing. `certified` means this tier.
+- *measured* (codes M, `_held_out.py`): held-out error and loss with intervals.
 - *generalization* (codes G): one draw of the stability bound and the replayed leave-one-out runs. Neither is a
   statement with confidence about this run, so they are shown beside the tiers and establish nothing.
 
@@ -20,8 +21,10 @@ import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn.training import _bounds
-from attnlearn.training._calibration import DIVERGED, INTERVAL_CONFIDENCE, ROUNDING_UNITS
+from attnlearn.training._calibration import DIVERGED, INFORMATIVE, ROUNDING_UNITS
 from attnlearn.training._problem import Problem
+
+ROUNDING_ASSUMED = (f"rounding changes no term by more than {ROUNDING_UNITS} units in the last place",)
 
 
 class RunEvidence(NamedTuple):
@@ -49,7 +52,7 @@ class RunVerdict(NamedTuple):
 
 
 def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
-    """Check (i) and (ii) at every step and evaluate the run-verified bound."""
+    """Check (i) and (ii) at every step and evaluate the run-verified bound, which descent caps at L_0 + sum e_k."""
     loss, gain = run.loss, run.step * run.gradient_sq[:-1] / 2
     descent = np.maximum(loss[1:] - loss[:-1] + gain, 0)
     largest = np.maximum(loss[:-1], run.loss_star)
@@ -70,6 +73,7 @@ def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
         num,
         float(descent.sum() + convexity.sum()),
     )
+    bound = min(bound, _bounds.descent_bound(loss[0], descent.sum()))
     return RunVerdict(descent, convexity, real, float(bound), float(loss[1:].mean()))
 
 
@@ -79,7 +83,8 @@ def bounds_along(run: RunEvidence, verdict: RunVerdict) -> np.ndarray:
     moved = np.cumsum(2 * run.step * run.inner[:-1] - run.step**2 * run.gradient_sq[:-1])
     violations = np.cumsum(verdict.descent + verdict.convexity)
     travel = 3 * moved / (4 * run.step * count)
-    return 2 * run.loss_star + travel + (run.loss[0] - run.loss[1:]) / (2 * count) + 1.5 * violations / count
+    bound = 2 * run.loss_star + travel + (run.loss[0] - run.loss[1:]) / (2 * count) + 1.5 * violations / count
+    return np.minimum(bound, _bounds.descent_bound(run.loss[0], np.cumsum(verdict.descent)))
 
 
 def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], dict[str, Any]]:
@@ -89,19 +94,30 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
     if problem.optimizer != "gd":
         why = "the run-verified tier is about gradient descent with a constant step"
         checks = [Check(code, Status.NOT_APPLICABLE, text=why) for code in ("R.violations", "R.bound")]
-        return Claim("R", f"{text}: not claimed ({why})", established=False), checks, {}
+        return Claim.stated("R", f"{text}: not claimed ({why})", established=False), checks, {}
     verdict = verify_run(run, float(np.finfo(problem.dtype).eps))
+    guessing = _bounds.guessing_loss(float(np.mean(problem.y > 0)))
+    known = min(float(run.loss[0]), guessing)
     checks = [
         Check.compare(
             "R.violations", verdict.real, 0, unit="steps", text="violations of descent or quasi-convexity"
         ),
         Check.compare("R.bound", verdict.mean, verdict.bound, unit="loss", text=f"{text} against its bound"),
+        Check.compare(
+            "R.says",
+            verdict.bound,
+            (1 - INFORMATIVE) * known,
+            unit="loss",
+            text="bound, which must be below the loss at the start and below that of guessing,",
+        ),
     ]
     established = all(check.status is Status.HOLDS for check in checks)
     figures = {
         "bound": verdict.bound,
         "measured": verdict.mean,
         "ratio": verdict.bound / verdict.mean,
+        "loss_start": float(run.loss[0]),
+        "guessing": guessing,
         "violations": verdict.real,
         "violation_sum": float(verdict.descent.sum() + verdict.convexity.sum()),
         "loss_star": run.loss_star,
@@ -110,7 +126,20 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
         "step": run.step,
     }
     shown = f"{text} <= {verdict.bound:.4g} (measured {verdict.mean:.4g}, ratio {figures['ratio']:.3g})"
-    return Claim("R", shown, established, figures), checks, figures
+    if not established:
+        figures["reason"] = _reason(verdict, known, "at the start" if known < guessing else "of guessing")
+        shown = f"{figures['reason']} (measured {verdict.mean:.4g})"
+    return Claim.stated("R", shown, established, figures, assumes=ROUNDING_ASSUMED), checks, figures
+
+
+def _reason(verdict: RunVerdict, known: float, whose: str) -> str:
+    """Why the run-verified tier claims nothing, in words."""
+    if verdict.real:
+        return f"{verdict.real} steps of the run break descent or quasi-convexity"
+    return (
+        f"the bound on the mean training loss says nothing: {verdict.bound:.3g} is not {100 * INFORMATIVE:g} % below "
+        f"{known:.3g}, the loss {whose}"
+    )
 
 
 def _over(bound: float, measured: float | None) -> float | None:
@@ -135,7 +164,7 @@ def a_priori_checks(
     rho = _bounds.smoothness(beta1, beta2, heads)
     needed = _bounds.heads_needed(beta2, run.distance)
     limit = _bounds.step_limit(rho, run.distance, num, run.loss_star, run.loss[0])
-    constant = _bounds.expansion_constant(heads**0.5 / (beta2 * run.distance**2))
+    constant = _bounds.expansion_constant(_bounds.heads_ratio(heads, beta2, run.distance))
     figures = {
         "B2": head,
         "B_Phi": value,
@@ -157,7 +186,14 @@ def a_priori_checks(
     checks = [
         Check("A.P1", Status.HOLDS, head, text="largest head norm at the start, B2"),
         Check("A.P2", Status.HOLDS, value, text="largest |Phi| at the start, B_Phi"),
-        Check.compare("A.P3", margin, 0.0, text="tangent margin gamma", at_most=False),
+        Check(
+            "A.P3",
+            Status.HOLDS if margin > 0 else Status.FAILS,
+            margin,
+            0.0,
+            text="tangent margin gamma, attained on all examples,",
+            at_most=False,
+        ),
         Check.compare("A.heads", heads, needed, unit="heads", text="number of heads", at_most=False),
         Check.compare("A.step", run.step, limit, text="step"),
         Check(
@@ -176,31 +212,6 @@ def a_priori_checks(
         text = "mean training loss against the a-priori bound"
         checks[5] = Check.compare("A.bound", figures["measured"], figures["bound"], unit="loss", text=text)
     return checks, figures
-
-
-def measured_checks(margins: np.ndarray | None, train_loss: float) -> tuple[list[Check], dict[str, Any]]:
-    """The measured tier: held-out loss (t interval) and error (Clopper-Pearson)."""
-    if margins is None:
-        return [Check("M.test", Status.NOT_RUN, text="no held-out examples were given (test=)")], {}
-    from scipy import stats
-
-    losses = np.logaddexp(0, -np.asarray(margins, np.float64))
-    wrong = int(np.sum(margins <= 0))
-    interval = stats.binomtest(wrong, len(losses)).proportion_ci(INTERVAL_CONFIDENCE, method="exact")
-    half = np.inf
-    if len(losses) > 1:
-        quantile = stats.t.ppf((1 + INTERVAL_CONFIDENCE) / 2, len(losses) - 1)
-        half = float(quantile * losses.std(ddof=1) / np.sqrt(len(losses)))
-    figures = {
-        "examples": len(losses),
-        "loss": float(losses.mean()),
-        "loss_interval": [float(losses.mean()) - half, float(losses.mean()) + half],
-        "error": wrong / len(losses),
-        "error_interval": [float(interval.low), float(interval.high)],
-        "gap": float(losses.mean()) - train_loss,
-        "confidence": INTERVAL_CONFIDENCE,
-    }
-    return [Check("M.test", Status.HOLDS, figures["loss"], unit="loss", text="held-out loss")], figures
 
 
 def generalization_checks(
@@ -232,6 +243,6 @@ def generalization_checks(
     return checks, figures
 
 
-def assemble(claim: Claim, *groups: list[Check]) -> Certificate:
-    """One claim (run-verified), the checks of all tiers."""
-    return Certificate((claim,), tuple(check for group in groups for check in group))
+def assemble(claims: list[Claim], *groups: list[Check]) -> Certificate:
+    """The claims about new examples and about the run, the checks of all tiers."""
+    return Certificate(tuple(claims), tuple(check for group in groups for check in group))

@@ -3,7 +3,7 @@
 The run follows the theorem: a start with its P1-P3, a comparator fixed before the first step, descent that
 records what the theorem needs at every step, leave-one-out runs, the certificate. Cost: one evaluation a step,
 plus one for each replayed run. What can fail: weights that are not finite (NUMERICAL_FAILURE), a step that
-does not descend or a comparator that is not quasi-convex along the run (NOT_ESTABLISHED).
+does not descend, a comparator that is not quasi-convex along the run, or a bound that says nothing (NOT_ESTABLISHED).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from attnlearn.training._certify import (
     assemble,
     bounds_along,
     generalization_checks,
-    measured_checks,
     run_checks,
     verify_run,
 )
+from attnlearn.training._held_out import measured_checks
 from attnlearn.training._model import Model, Weights
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
 from attnlearn.training._trained import TrainedClassifier
@@ -81,8 +81,9 @@ def fit(
 
     `x` (n, tokens, dim) are sequences, `y` their labels ±1. `step` is a number, "auto" (from the tangent
     kernel, halved until every step descends) or "theory" (the training theorem's limit). `test` is a pair of
-    held-out sequences and labels. `solution.layer` is a `TrainedClassifier`; `solution.certified` means the
-    run-verified tier; `solution.stats["tiers"]` has the figures of all tiers, each bound beside its measurement.
+    held-out sequences and labels, from which claim M about new examples is made. `solution.layer` is a
+    `TrainedClassifier`; `solution.certified` means the run-verified tier, with a bound that says something;
+    `solution.stats["tiers"]` has the figures of all tiers, each bound beside its measurement.
 
     >>> from attnlearn.data import TokenizedMixture
     >>> x, y = TokenizedMixture(tokens=4, dim=6).sample(40, seed=0)
@@ -170,15 +171,13 @@ def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) ->
     classifier = TrainedClassifier(u, w, problem.model, problem.x.shape[1])
     run = _evidence(state)
     replay = next(phase.evidence for phase in phases if phase.name == "replay")
-    held_out = None
-    if problem.test is not None:
-        held_out = problem.test[1] * classifier.decision(problem.test[0])
     claim, checks_r, verified = run_checks(problem, run)
-    checks_m, measured = measured_checks(held_out, float(run.loss[-1]))
+    claims, checks_m, measured = measured_checks(problem, classifier, float(run.loss[-1]))
     gap = measured.get("gap", replay.get("leave_one_out_gap"))
     checks_a, a_priori = a_priori_checks(problem, run, state.margin, state.head, state.value, gap)
     checks_g, general = generalization_checks(problem, float(run.norm[-1]), state.distances, replay, gap)
     stats = {
+        "new_examples": measured.pop("headline"),
         "tiers": {"a-priori": a_priori, "run-verified": verified, "measured": measured},
         "generalization": general,
         "train_loss": float(run.loss[-1]),
@@ -190,7 +189,7 @@ def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) ->
     trained = claim.established or problem.optimizer != "gd"
     outcome = Outcome.TRAINED if trained else Outcome.NOT_ESTABLISHED
     return Solution(
-        classifier, outcome, assemble(claim, checks_r, checks_a, checks_m, checks_g), phases, stats
+        classifier, outcome, assemble([*claims, claim], checks_m, checks_r, checks_a, checks_g), phases, stats
     )
 
 

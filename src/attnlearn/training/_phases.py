@@ -53,6 +53,7 @@ def compare_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[Tr
     info = {
         "gamma": found.margin,
         "tangent_examples": found.examples,
+        "margin_rounds": found.rounds,
         "step": step,
         "loss_star": star.loss,
         "distance": star.distance,

@@ -1,6 +1,6 @@
 """`plan`: before training, what the theory predicts for this data.
 
-The margin gamma at the start, the comparator of the realizability lemma for each target loss
+The margin gamma of all examples at the start (`_compare.tangent`), the comparator of the realizability lemma for each target loss
 (radius = (B_Phi + s + log(1/eps)) / gamma), the heads and the step that the training theorem then asks for, and
 the steps after which its bound is below twice the target plus as much again. The table over head counts shows
 how the prediction changes. Cost: one tangent kernel and one QP for each head count.
@@ -53,6 +53,8 @@ class Target:
 class Plan:
     """The prediction for one number of heads, and a table over others.
 
+    `margin` is gamma, attained on every example by a direction that was found; <= 0 if none was found.
+
     >>> from attnlearn.data import TokenizedMixture
     >>> x, y = TokenizedMixture(tokens=4, dim=6).sample(20, seed=0)
     >>> plan(x, y, num_heads=2, heads=()).separable
@@ -71,7 +73,7 @@ class Plan:
 
     @property
     def separable(self) -> bool:
-        """P3: whether the tangent kernel separates the labels without intercept."""
+        """P3: whether a direction was found that separates all labels without intercept."""
         return self.margin > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class Plan:
             f"B_Phi {self.value_bound:.3g}, R {self.radius:.3g}, practical step {self.practical_step:.3g}"
         ]
         if not self.separable:
-            lines.append("the tangent kernel does not separate the labels: the theory predicts nothing")
+            lines.append("no direction was found that separates the labels: the theory predicts nothing")
         for target in self.targets:
             lines.append(
                 f"loss {target.loss:g}: D {target.distance:.3g}, heads {target.heads_needed:.3g}, "

@@ -162,6 +162,7 @@ def _check_settings(problem: Problem) -> None:
     require_count(problem.max_steps, "max_steps")
     require(isinstance(problem.config, TrainConfig), "config", "must be a TrainConfig", problem.config)
     require(problem.rows >= 1, "model", "must read out at least one position", problem.model)
-    known, largest = problem.config.radius, token_radius(problem.x)
+    known, sets = problem.config.radius, [problem.x, *(problem.test or ())[:1]]
+    largest = max(map(token_radius, sets))
     bounds = known is None or largest <= known * (1 + RADIUS_ROUNDING)
     require(bounds, "radius", f"must bound every token norm, the largest of which is {largest:.6g}", known)

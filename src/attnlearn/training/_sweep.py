@@ -24,12 +24,13 @@ from attnlearn.data._base import require_count
 from attnlearn.engine import Engine, blocks
 from attnlearn.engine._threads import in_order
 from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_HEADS
-from attnlearn.training._compare import tangent, to_device
+from attnlearn.training._compare import to_device, working_set
 from attnlearn.training._descent import Curves, advance_many, start
 from attnlearn.training._initialize import initialize
 from attnlearn.training._loss import cut
 from attnlearn.training._model import AttentionModel, Model, Weights
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
+from attnlearn.training._tangent import largest_eigenvalue
 from attnlearn.training._trained import TrainedClassifier
 from attnlearn.training._wide import WideModel
 
@@ -128,8 +129,8 @@ def _step(problems: list[Problem], seed: int) -> float:
         return float(problems[0].first_step)
     require(problems[0].step == "auto", "step", "must be a number or auto for many runs", problems[0].step)
     with precision(problems[0].dtype):
-        found = [tangent(p, _start(p, seed), np.random.default_rng(seed)).eigenvalue for p in problems]
-    return 4 / max(found)
+        kernels = [working_set(p, _start(p, seed), np.random.default_rng(seed))[1] for p in problems]
+    return 4 / max(map(largest_eigenvalue, kernels))
 
 
 def _run_block(problems: list[Problem], step: float, runs: list[tuple[int, int]]) -> tuple[np.ndarray, list]:

@@ -4,8 +4,9 @@
 
 Heads are streamed: two n x n products a head, with features of one head only (n max(T d, d^2) numbers); the
 n x H(T d + d^2) Jacobian is never formed. The margin gamma = max_{‖v‖=1} min_i y_i <grad Phi_i, v> is the
-distance of 0 from the hull of the y_i grad Phi_i: minimise a^T (y y^T * K) a over the simplex. What is
-reported is min_i (Q a)_i / sqrt(a^T Q a) of the solver's a: a margin that v attains, whatever the solver did.
+distance of 0 from the hull of the y_i grad Phi_i: minimise a^T (y y^T * K) a over the simplex. `separate` gives
+min_i (Q a)_i / sqrt(a^T Q a) of the solver's a: a margin that v attains on the kernel's examples, whatever the solver
+did. `slopes_along` evaluates <grad Phi_i, v> of any examples in one forward pass.
 Cost: 2 n^2 H (T d + d^2) and the QP's n^3. What can fail: a margin <= 0 means not separable by this kernel.
 """
 
@@ -64,7 +65,7 @@ def separate(kernel: Float[np.ndarray, "n n"], y: Float[np.ndarray, "n"]) -> Sep
 
     num = len(y)
     q = np.asarray(kernel, np.float64) * np.outer(y, y).astype(np.float64)
-    scaled = q * (num / max(np.trace(q), np.finfo(float).tiny))
+    scaled = q * (num / max(float(np.trace(q)), float(np.finfo(np.float32).tiny)))
     solver = piqp.DenseSolver()
     solver.settings.eps_abs, solver.settings.eps_rel = 1e-10, 1e-10
     solver.setup(
@@ -101,6 +102,19 @@ def combine_gradients(
 
 
 @partial(jax.jit, static_argnames=("model",))
+def slopes_along(model: Model, weights: Weights, direction: Weights, scales: Array, x: Array) -> Array:
+    """<grad Phi_i, direction> of every example, for chunks x (b, c, k, d)."""
+
+    def one(tokens):
+        def phi(there):
+            return (model.forward(model.pack(there), tokens)[0] * scales).sum(axis=1)
+
+        return jax.jvp(phi, (weights,), (direction,))[1]
+
+    return jax.lax.map(one, x)
+
+
+@partial(jax.jit, static_argnames=("model",))
 def losses_along(
     model: Model, weights: Weights, direction: Weights, radii: Array, scales: Array, chunks: Chunks
 ) -> Array:
@@ -115,7 +129,7 @@ def losses_along(
 
 
 def largest_eigenvalue(kernel: Float[np.ndarray, "n n"]) -> float:
-    """lambda_max(K) / n, so that lambda / 4 bounds the Gauss-Newton part of the loss Hessian at the start.
+    """lambda_max(K) / n, so that lambda / 4 bounds the Gauss-Newton part of the loss Hessian at the start; never 0.
 
     >>> round(largest_eigenvalue(np.ones((4, 4))), 9)
     1.0
@@ -124,4 +138,4 @@ def largest_eigenvalue(kernel: Float[np.ndarray, "n n"]) -> float:
 
     num = len(kernel)
     top = eigh(np.asarray(kernel, np.float64), eigvals_only=True, subset_by_index=[num - 1, num - 1])
-    return float(top[0] / num)
+    return max(float(top[0] / num), float(np.finfo(np.float32).tiny))
