@@ -34,7 +34,8 @@ class Outcome(Enum):
         "the tokens vary in too few directions, or depend on each other: give more varied tokens"
     )
     HEADS_INDISTINGUISHABLE = (
-        "two heads are too close to be told apart on these tokens: use other tokens or accept the merged head"
+        "two heads, or two layers, cannot be told apart on these tokens: use tokens that are independent of each other; "
+        'stats["rival"] holds the other layer where one was found'
     )
     PROJECTIONS_CANCEL = (
         "the projections of the heads cancel in the sum: use chosen queries or the spectral route"

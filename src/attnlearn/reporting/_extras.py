@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnlearn.reporting._displays import Bars, Lines, Series, drawable
+import numpy as np
+
+from attnlearn.reporting._displays import Bars, Heatmap, Lines, Series, drawable
 from attnlearn.reporting._sections import Section, facts
 
 
@@ -16,7 +18,7 @@ def extra_sections(document: dict[str, Any]) -> list[Section]:
     ['Why no attention layer fits']
     """
     found = []
-    for make in (_diagnosis, _standard_errors, _curve, _tiers):
+    for make in (_rival, _diagnosis, _standard_errors, _curve, _tiers):
         try:
             section = make(document["stats"], document)
         except (KeyError, TypeError, ValueError, IndexError):
@@ -24,6 +26,30 @@ def extra_sections(document: dict[str, Any]) -> list[Section]:
         if section is not None:
             found.append(section)
     return found
+
+
+def _rival(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
+    """Both layers with the same outputs, where the second opinion found another one."""
+    rival = stats.get("rival")
+    if not rival:
+        return None
+    head = rival["head"] + 1
+    return Section(
+        "Another layer with the same outputs",
+        f"On these tokens the outputs do not tell two layers apart: head {head} can be replaced, and the outputs stay the same to "
+        f"{rival['residual']:.2g}. Tokens that are independent of each other would tell.",
+        displays=[
+            Heatmap(
+                f"Θ of head {head}, as found", "Scores of the found layer.", matrix=np.array(rival["found"])
+            ),
+            Heatmap("Θ in its place", "Scores of the other layer.", matrix=np.array(rival["other"])),
+        ],
+        facts=[
+            ("relative distance of the scores", f"{rival['distance']:.3g}"),
+            ("heads of the other layer", str(rival["heads"])),
+            ("found by", rival["how"]),
+        ],
+    )
 
 
 def _diagnosis(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:

@@ -19,8 +19,8 @@ REASONS: dict[str, str] = {
     "TRAINED": "the guarantee for this run is not established",
     "BELOW_NOISE_FLOOR": "the outputs carry noise, and the answer is only as exact as the noise allows",
     "TOO_FEW_EXAMPLES": "there are too few examples to settle the answer",
-    "TOKENS_DEGENERATE": "the tokens vary in too few directions to show the whole layer",
-    "HEADS_INDISTINGUISHABLE": "two heads are too close to be told apart on these tokens",
+    "TOKENS_DEGENERATE": "the tokens vary in too few directions, or determine each other",
+    "HEADS_INDISTINGUISHABLE": "two heads, or two layers, cannot be told apart on these tokens",
     "PROJECTIONS_CANCEL": "the projections of the heads cancel in their sum",
     "TOO_MANY_HEADS": "no row of outputs can prove that all heads agree, because m (k − 1) exceeds d_out",
     "HEADS_UNBALANCED": "the scores or projections of the heads differ too much in size",
@@ -99,7 +99,9 @@ def verdict(document: dict[str, Any]) -> Verdict:
         return Verdict(
             "bad", "Nothing learned", f"No {thing} was learned: {REASONS[outcome.name]}.", (), remedy
         )
-    told = f"{_subject(document, trained)}, but it is not certified: {REASONS[outcome.name]}."
+    told = (
+        f"{_subject(document, trained)}, but it is not certified: {REASONS[outcome.name]}.{_rival(document)}"
+    )
     held = [code for code, claim in claims.items() if claim["established"]]
     if trained:
         told = f"{_on_new(document)} It is not certified: {_why(claims, outcome)}."
@@ -109,6 +111,17 @@ def verdict(document: dict[str, Any]) -> Verdict:
         "partial", "Not certified", told, missing or ("anything: there are no claims",), remedy,
         _scope(document, claims, trained) if held else "",
     )  # fmt: skip
+
+
+def _rival(document: dict[str, Any]) -> str:
+    """The other layer with the same outputs, where one was found."""
+    rival = document["stats"].get("rival")
+    if not isinstance(rival, dict):
+        return ""
+    return (
+        f" Another layer gives the same outputs to {pretty(rival['residual'])}: its head {rival['head'] + 1} has other scores, "
+        f"at a relative distance of {pretty(rival['distance'], 3)} ({rival['how']})."
+    )
 
 
 def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
@@ -161,11 +174,23 @@ def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
         share, sure = 100 * value["fraction"], claims["C1"].get("confidence")
         with_sureness = f", with confidence {100 * sure:.6g} %" if sure else ""
         parts.append(
-            f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of inputs{with_sureness}"
+            f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of {_unit(value)}{with_sureness}"
         )
     if (value := claims.get("C3", {}).get("value")) and isinstance(value, dict) and value.get("heads"):
         parts.append(f"every Θ and W is right to {pretty(largest(value['heads']))}")
-    return done + (": " + "; ".join(parts) if parts else "") + "."
+    return done + (": " + "; ".join(parts) if parts else "") + "." + _provided(claims)
+
+
+def _provided(claims: dict[str, Any]) -> str:
+    """What the established claims assume, each assumption once."""
+    assumed = [
+        text for claim in claims.values() if claim["established"] for text in claim.get("assumes") or ()
+    ]
+    return f" This assumes that {_listed(list(dict.fromkeys(assumed)))}." if assumed else ""
+
+
+def _unit(value: dict[str, Any]) -> str:
+    return f"{value.get('unit') or 'input'}s"
 
 
 def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
@@ -178,7 +203,8 @@ def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
         return Verdict("partial", "Certified error", f"{told}.")
     told += (
         f": its outputs differ from the source's by at most {pretty(100 * value['error'], 3)} % of an output's norm "
-        f"on at least {100 * value['fraction']:.2f} % of inputs."
+        f"(of the typical norm where it is smaller) on at least {100 * value['fraction']:.2f} % of {_unit(value)}."
+        f"{_provided(claims)}"
     )
     tone = "good" if value["error"] <= SMALL_ERROR else "partial"
     return Verdict(tone, "Certified error", told, scope=_scope(document, claims, False))

@@ -23,7 +23,7 @@ from attnlearn.solve.certification._position import Position, measure_position
 from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion
 
 DENSITY = "the tokens of a sequence have a joint density"
-CENTRED = "the tokens of a sequence have a joint density but for their sum"
+CENTRED = "sequences with a fixed sum and otherwise a joint density tell layers apart"
 GENERAL = "the layer is in general position, for these tokens take few values"
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
+from attnlearn._maps import shrink
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Whitening, whitening
 from attnlearn.solve._heads import drop_effects
@@ -36,9 +37,13 @@ from attnlearn.solve._regress import regress
 
 @dataclass(frozen=True)
 class Rival:
-    """Another layer with the same outputs: how it was found, in which head it differs, and its relative error."""
+    """Another layer with the same outputs: how it was found, in which head it differs, and its relative error.
+
+    `replaced` is the Theta of that head in the found layer; in the other layer what stands in its place comes last.
+    """
 
     layer: AttentionLayer
+    replaced: np.ndarray
     how: str
     head: int
     distance: float
@@ -52,6 +57,8 @@ class Rival:
             "distance": self.distance,
             "residual": self.residual,
             "heads": self.layer.num_heads,
+            "found": shrink(self.replaced).tolist(),
+            "other": shrink(self.layer.theta[-1]).tolist(),
         }
 
 
@@ -207,7 +214,7 @@ class _Search:
             rest.output_bias + found.output_bias,
             causal=rest.causal,
         )
-        return Rival(rival, how, head, apart, residual)
+        return Rival(rival, rest.theta[head], how, head, apart, residual)
 
     def _needed(self, found: AttentionLayer) -> AttentionLayer:
         """The heads that cannot be left out, equal ones as one."""
