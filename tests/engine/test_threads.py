@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from threading import Event, Thread
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from attnlearn.engine._threads import in_order, limited_blas, own_blas_threads
 
@@ -67,6 +69,57 @@ def test_blas_is_limited_and_restored():
     with limited_blas(1):
         assert own_blas_threads() == 1
     assert own_blas_threads() == before
+
+
+@pytest.fixture
+def two_blas_threads():
+    before = own_blas_threads()
+    set_blas_threads(2)
+    yield
+    set_blas_threads(before)
+
+
+def set_blas_threads(number: int) -> None:
+    """From a thread that ends: threadpoolctl lets nobody else set the number while the one that set it lives."""
+    thread = Thread(target=threadpool_limits, args=(number,), kwargs={"user_api": "blas"})
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blocks_that_overlap_in_threads_give_back_what_was_there():
+    first_in, second_in, first_out = Event(), Event(), Event()
+    seen = {}
+
+    def first():
+        with limited_blas(1):
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    def second():
+        first_in.wait(10)
+        with limited_blas(1):
+            second_in.set()
+            first_out.wait(10)
+            seen["while the second runs"] = own_blas_threads()
+        seen["after both"] = own_blas_threads()
+
+    threads = [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert seen == {"while the second runs": 1, "after both": 2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_the_innermost_block_decides():
+    with limited_blas(1):
+        with limited_blas(2):
+            assert own_blas_threads() == 2
+        assert own_blas_threads() == 1
+    assert own_blas_threads() == 2
 
 
 FORK = """

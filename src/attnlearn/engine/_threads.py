@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import islice
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_info
 
@@ -72,9 +73,53 @@ def announce_threads(threads: int) -> None:
 
 @contextmanager
 def limited_blas(threads: int) -> Iterator[None]:
-    """Let BLAS use `threads` threads inside the block, and restore them after it."""
-    with _libraries().limit(limits=threads, user_api="blas"):
+    """Let BLAS use `threads` threads inside the block; when the last block ends it has what it had before the first.
+
+    BLAS has one number for the whole process, so blocks in several threads share it: the block that was entered last
+    and is still open decides.
+    """
+    block = object()
+    with _blas.lock:
+        if not _blas.open:
+            _blas.before = _limit(threads)
+        elif next(reversed(_blas.open.values())) != threads:
+            _limit(threads)
+        _blas.open[block] = threads
+    try:
         yield
+    finally:
+        with _blas.lock:
+            newest = next(reversed(_blas.open))
+            ended = _blas.open.pop(block)
+            if not _blas.open:
+                _blas.before.restore_original_limits()
+                _release()
+            elif newest is block and next(reversed(_blas.open.values())) != ended:
+                _limit(next(reversed(_blas.open.values())))
+
+
+class _Blas:
+    """The open blocks of `limited_blas`, oldest first, and what BLAS had before them."""
+
+    def __init__(self) -> None:
+        self.lock, self.open, self.before = Lock(), {}, None
+
+
+_blas = _Blas()
+if hasattr(os, "register_at_fork"):  # another thread may hold the lock while this one forks
+    os.register_at_fork(after_in_child=lambda: setattr(_blas, "lock", Lock()))
+
+
+def _limit(threads: int) -> Any:
+    before = _libraries().limit(limits=threads, user_api="blas")
+    _release()
+    return before
+
+
+def _release() -> None:
+    """Let other threads set the number too: threadpoolctl 3.8 gives that right to the first that does, until its block ends."""
+    with _libraries().limit(limits=None):
+        pass
 
 
 @cache
