@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +130,10 @@ def _to_disk(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk; some file systems cannot say so of folders."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError) if path.is_dir() else suppress():
-            os.fsync(handle)
+        os.fsync(handle)
+    except OSError:
+        if not path.is_dir():
+            raise
     finally:
         os.close(handle)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import require
+from attnlearn._files import parse_json
 
 _KINDS = "fiub"
 _RULE = "must hold arrays, numbers, strings, bools, None, lists or mappings of those"
@@ -76,7 +77,7 @@ def decode(tensors: Mapping[str, np.ndarray], text: str) -> Any:
     >>> decode(*encode(value)) == value
     True
     """
-    return _rebuild(json.loads(text), tensors)
+    return _rebuild(parse_json(text), tensors)
 
 
 def _rebuild(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
@@ -91,6 +92,8 @@ def _rebuild(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     for tag in ("$array", "$scalar"):
         if tag in value:
             key, dtype, shape = value[tag]
-            array = tensors[key].astype(np.dtype(dtype), copy=False).reshape(shape)
+            kind = np.dtype(dtype)
+            require(kind.kind in _KINDS, "dtype", "must be of real numbers or bools", dtype)
+            array = tensors[key].astype(kind, copy=False).reshape(shape)
             return array[()] if tag == "$scalar" else array
     return {key: _rebuild(entry, tensors) for key, entry in value.items()}

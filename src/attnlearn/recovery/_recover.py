@@ -18,7 +18,7 @@ import numpy as np
 
 from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate
-from attnlearn._errors import NotEstablished, require
+from attnlearn._errors import NotEstablished, raise_if_interrupted, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
@@ -104,6 +104,7 @@ def recover(
     finally:
         if saved is not None:
             saved.close()
+    raise_if_interrupted(solution)
     if raise_on_failure and not (solution.certified or _on_target(solution, target)):
         raise NotEstablished(solution)
     return solution
