@@ -68,9 +68,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             with temporary.open("rb") as whole, target.open("wb") as stream:
                 shutil.copyfileobj(whole, stream)
         else:
-            _to_disk(temporary)
+            to_disk(temporary)
             os.replace(temporary, target)
-            _to_disk(target.parent)
+            to_disk(target.parent)
     except OSError as error:
         raise CannotWrite(target, error) from error
     finally:
@@ -126,7 +126,7 @@ def _new_file(target: Path) -> Path:
     return temporary
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk; some file systems cannot say so of folders."""
     handle = os.open(path, os.O_RDONLY)
     try:

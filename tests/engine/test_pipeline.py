@@ -168,6 +168,19 @@ def test_an_interrupt_that_a_destructor_swallows_still_ends_the_run(monkeypatch)
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupt_that_becomes_another_error_is_still_one():
+    def change(problem, state, tools):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise TypeError("as C code does") from None
+
+    run = run_phases([("begin", begin), ("change", change)], None, State(), Tools())
+    assert run.interrupted
+    with pytest.raises(TypeError):
+        run_phases([("change", lambda *_: 1 + "")], None, State(), Tools())
+
+
 def test_a_handler_of_the_caller_is_left_alone():
     heard = []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))

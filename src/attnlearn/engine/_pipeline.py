@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlearn._errors import AttnlearnError, require
+from attnlearn._interrupts import noticed_interrupts
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError
 from attnlearn.engine._encode import is_array, to_array
-from attnlearn.engine._interrupts import noticed_interrupts
 from attnlearn.engine._map import Engine
 from attnlearn.engine._progress import Progress
 
