@@ -29,7 +29,7 @@ from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Too
 from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._conclude import Conclusion, conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
-from attnlearn.recovery._plan import Plan, make_plan
+from attnlearn.recovery._plan import Plan, make_plan, parse_memory
 from attnlearn.recovery._refining import answer
 from attnlearn.recovery._routes import METHODS, Route, route_for, route_from
 from attnlearn.recovery._start import check_start
@@ -84,7 +84,7 @@ def recover(
     if drawn is not None:
         examples, scale = draw_examples(x, y, route.num_examples, seed, route.scale)
     else:
-        examples = as_examples(x, y, mask)
+        examples = as_examples(x, y, mask, memory=parse_memory(memory))
     if start is not None:
         check_start(start, examples, causal, num_heads)
     members = None if groups is None else np.asarray(groups)

@@ -6,20 +6,19 @@ a layer with 8 heads. What can fail: a file that is no result of attnlearn is re
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from attnlearn._errors import require
-from attnlearn._files import atomic_path, existing_file
+from attnlearn._files import atomic_path, existing_file, read_json
 from attnlearn.reporting._leak import leak_page
 from attnlearn.reporting._others import conditions_page, other_page
 from attnlearn.reporting._page import Page, solution_page
 from attnlearn.reporting._reproduction import reproduce_page
 from attnlearn.reporting._scrub import scrub
 
-MOST_BYTES = 200 * 2**20
+MOST_BYTES = 64 * 2**20
 """A result file larger than this is no result: real ones are a few megabytes."""
 
 PAGES = {
@@ -87,15 +86,9 @@ def as_document(source: Any) -> dict[str, Any]:
 
 def _read(source: str | os.PathLike[str]) -> Any:
     found = existing_file(source)
-    require(
-        found.stat().st_size <= MOST_BYTES,
-        "path",
-        f"must have at most {MOST_BYTES} bytes",
-        found.stat().st_size,
-    )
     try:
-        return json.loads(found.read_text("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"path: must be a JSON result, as --json writes it, got {found.name}") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"path: must be JSON, got {found.name} ({error})") from error
+        return read_json(found, MOST_BYTES)
+    except ValueError as error:
+        raise ValueError(
+            f"path: must be a JSON result, as --json writes it, got {found.name} ({error})"
+        ) from error
