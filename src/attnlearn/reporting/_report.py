@@ -7,10 +7,12 @@ a layer with 8 heads. What can fail: a file that is no result of attnlearn is re
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnlearn._errors import require
+from attnlearn._errors import describe, require
 from attnlearn._files import atomic_path, existing_file, read_json
 from attnlearn.reporting._leak import leak_page
 from attnlearn.reporting._others import conditions_page, other_page
@@ -47,7 +49,8 @@ def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
     from attnlearn.reporting._render import render
 
     document = scrub(as_document(solution_or_path))
-    text = render(make_page(document), document)
+    with _whole(document):
+        text = render(make_page(document), document)
     target = Path(path)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -56,12 +59,20 @@ def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
 
 def make_page(document: dict[str, Any]) -> Page:
     """The page of a result; a result that does not hold what its schema asks for is refused."""
-    schema = document.get("schema")
-    make = PAGES.get(str(schema), other_page)
+    with _whole(document):
+        return PAGES.get(str(document.get("schema")), other_page)(document)
+
+
+@contextmanager
+def _whole(document: dict[str, Any]) -> Iterator[None]:
+    """Whatever a page cannot be made of is missing from the result, or not of the kind that its schema asks for."""
+    from jinja2 import TemplateError
+
     try:
-        return make(document)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError, TemplateError) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        schema = describe(document.get("schema"))
         raise ValueError(
             f"path: must hold a whole result of schema {schema}, got one without ({what})"
         ) from error
