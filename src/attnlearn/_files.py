@@ -159,8 +159,10 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
     """The value of a JSON text from anywhere; a `ValueError` of a few words when it is none or nested too deep.
+
+    With `finite` numbers that Python reads as NaN or infinity (NaN, 1e999) are refused too.
 
     >>> parse_json('{"a": [1]}')
     {'a': [1]}
@@ -169,7 +171,8 @@ def parse_json(text: str | bytes) -> Any:
     ValueError: nested deeper than 64
     """
     try:
-        value = json.loads(text)
+        strict: dict[str, Any] = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
+        value = json.loads(text, **strict)
     except RecursionError:
         raise ValueError(f"nested deeper than {JSON_DEPTH}") from None
     except ValueError as error:
@@ -184,14 +187,21 @@ def parse_json(text: str | bytes) -> Any:
     raise ValueError(f"nested deeper than {JSON_DEPTH}")
 
 
-def read_json(path: Path, most: int) -> Any:
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("must be finite")
+    return value
+
+
+def read_json(path: Path, most: int, *, finite: bool = False) -> Any:
     """The JSON in a regular file of at most `most` bytes; a `ValueError` of a few words otherwise."""
     try:
         size = path.stat().st_size
         if size > most:
             raise ValueError(f"{size} bytes, more than {most} bytes")
         require_room(JSON_EXPANSION * size, "path", "its JSON may grow")
-        return parse_json(path.read_bytes())
+        return parse_json(path.read_bytes(), finite=finite)
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
 
@@ -236,7 +246,7 @@ def _safetensors_handle(path: str | os.PathLike[str]) -> Iterator[Any]:
         with safe_open(target, framework="numpy") as handle:
             yield handle
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        first = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise ValueError(f"path: must be a valid safetensors file, got {target} ({first})") from error
 
 

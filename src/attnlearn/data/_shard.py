@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._errors import describe
 from attnlearn._files import parse_json
 from attnlearn.data._calibration import MAX_HEADER_BYTES
 from attnlearn.data._examples import Chunk
@@ -62,7 +63,7 @@ def open_shard(path: Path, expected: dict[str, tuple[str, tuple[int, ...]]]) -> 
         raise refuse("header is not an object")
     header.pop("__metadata__", None)
     if set(header) != set(expected):
-        raise refuse(f"holds {sorted(map(str, header))[:4]}, expected {sorted(expected)}")
+        raise refuse(f"holds {describe(sorted(header)[:4])}, expected {sorted(expected)}")
     layout, spans = {}, []
     for name, (code, shape) in expected.items():
         dtype, span = DTYPES[code], _span(header[name], code, shape)

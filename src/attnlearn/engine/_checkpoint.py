@@ -251,12 +251,12 @@ def _read_identity(path: Path) -> dict[str, Any]:
 def _same_problem(stored: dict[str, Any], current: dict[str, Any]) -> None:
     before, now = _flat(stored), _flat(current)
     changed = [
-        f"{name} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
+        f"{name[:60]} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name, _MISSING) != now.get(name, _MISSING)
     ]
     if changed:
-        raise CheckpointError(f"the checkpoint is of another problem: {'; '.join(changed)}")
+        raise CheckpointError(f"the checkpoint is of another problem: {'; '.join(changed[:12])}")
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,8 +93,8 @@ def _rebuild(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     for tag in ("$array", "$scalar"):
         if tag in value:
             key, dtype, shape = value[tag]
-            kind = np.dtype(dtype)
-            require(kind.kind in _KINDS, "dtype", "must be of real numbers or bools", dtype)
-            array = tensors[key].astype(kind, copy=False).reshape(shape)
+            plain = isinstance(dtype, str) and re.fullmatch(rf"[<|][{_KINDS}][1248]", dtype) is not None
+            require(plain, "dtype", "must be of real numbers or bools", dtype)
+            array = tensors[key].astype(np.dtype(dtype), copy=False).reshape(shape)
             return array[()] if tag == "$scalar" else array
     return {key: _rebuild(entry, tensors) for key, entry in value.items()}

@@ -98,7 +98,7 @@ def as_document(source: Any) -> dict[str, Any]:
 def _read(source: str | os.PathLike[str]) -> Any:
     found = existing_file(source)
     try:
-        return read_json(found, MOST_BYTES)
+        return read_json(found, MOST_BYTES, finite=True)
     except ValueError as error:
         raise ValueError(
             f"path: must be a JSON result, as --json writes it, got {found.name} ({error})"
