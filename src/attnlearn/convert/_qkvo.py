@@ -179,6 +179,7 @@ def _require_shapes(arrays: dict) -> None:
         require(bias is None or bias.shape == shape, name, f"must have shape {shape}", bias)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is refused as not finite
 def _layer(arrays: QKVO, causal: bool) -> AttentionLayer:
     """Formed and checked in float64, rounded to the dtype of the arrays at the end."""
     m, d, _ = arrays.wq.shape
