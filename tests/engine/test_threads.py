@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from threading import Event, Thread
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from attnlearn.engine._threads import in_order, limited_blas, own_blas_threads
+from attnlearn.engine._threads import in_order, limited_blas, overlooked, own_blas_threads
 
 
 @pytest.fixture(autouse=True, params=["1", "2", "3"])
@@ -120,6 +121,32 @@ def test_the_innermost_block_decides():
             assert own_blas_threads() == 2
         assert own_blas_threads() == 1
     assert own_blas_threads() == 2
+
+
+def test_errors_of_a_thread_are_overlooked_while_any_block_is_open(monkeypatch):
+    heard = []
+    monkeypatch.setattr(threading, "excepthook", lambda failure: heard.append(failure.thread.name))
+    mine = threading.excepthook
+
+    def die(name, error):
+        def work():
+            raise error
+
+        thread = Thread(target=work, name=name)
+        thread.start()
+        thread.join()
+
+    first, second = overlooked("manager", KeyError), overlooked("manager", KeyError)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    die("manager", KeyError("gone"))
+    die("manager", ValueError("heard"))
+    die("other", KeyError("heard"))
+    second.__exit__(None, None, None)
+    assert threading.excepthook is mine
+    die("manager", KeyError("heard"))
+    assert heard == ["manager", "other", "manager"]
 
 
 FORK = """

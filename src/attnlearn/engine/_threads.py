@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ class _Blas:
 
 _blas = _Blas()
 if hasattr(os, "register_at_fork"):  # another thread may hold the lock while this one forks
-    os.register_at_fork(after_in_child=lambda: setattr(_blas, "lock", Lock()))
+    os.register_at_fork(after_in_child=lambda: [setattr(state, "lock", Lock()) for state in (_blas, _hooks)])
 
 
 def _limit(threads: int) -> Any:
@@ -120,6 +121,45 @@ def _release() -> None:
     """Let other threads set the number too: threadpoolctl 3.8 gives that right to the first that does, until its block ends."""
     with _libraries().limit(limits=None):
         pass
+
+
+@contextmanager
+def overlooked(name: str, kind: type[BaseException]) -> Iterator[None]:
+    """Keep silent about errors of this kind in threads of this name; blocks may overlap in threads.
+
+    Python has one hook for the errors of all threads. The first block puts ours in its place and the last one takes it
+    away, unless somebody else has set another in between.
+
+    >>> with overlooked("ExecutorManagerThread", KeyError):
+    ...     pass
+    """
+    with _hooks.lock:
+        if not _hooks.open:
+            _hooks.before, threading.excepthook = threading.excepthook, _report
+        _hooks.open.append((name, kind))
+    try:
+        yield
+    finally:
+        with _hooks.lock:
+            _hooks.open.remove((name, kind))
+            if not _hooks.open and threading.excepthook is _report:
+                threading.excepthook = _hooks.before
+
+
+class _Hooks:
+    """What is overlooked at the moment, and the hook that was there before."""
+
+    def __init__(self) -> None:
+        self.lock, self.open, self.before = Lock(), [], threading.excepthook
+
+
+_hooks = _Hooks()
+
+
+def _report(failure: threading.ExceptHookArgs) -> None:
+    name = failure.thread.name if failure.thread is not None else ""
+    if (name, failure.exc_type) not in _hooks.open:
+        _hooks.before(failure)
 
 
 @cache
