@@ -24,10 +24,14 @@ class _Noticing:
         self.came = True
         self.before(number, frame)
 
+    def heard(self) -> bool:
+        """Whether the signal came inside this block or inside one around it."""
+        return self.came or (isinstance(self.before, _Noticing) and self.before.heard())
+
 
 @contextmanager
 def noticed_interrupts() -> Iterator[Callable[[], None]]:
-    """A function that raises `KeyboardInterrupt` if Ctrl-C came inside the block and was dropped on its way.
+    """A function that raises `KeyboardInterrupt` if Ctrl-C came inside the block, or one around it, and was dropped.
 
     Whatever other exception leaves the block after Ctrl-C becomes a `KeyboardInterrupt`. Outside the main thread, where
     Ctrl-C never arrives, nothing happens.
@@ -43,14 +47,14 @@ def noticed_interrupts() -> Iterator[Callable[[], None]]:
         return
 
     def check() -> None:
-        if handler.came:
+        if handler.heard():
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, handler)
     try:
         yield check
     except Exception as error:
-        if handler.came:
+        if handler.heard():
             raise KeyboardInterrupt from error
         raise
     finally:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from attnlearn._files import CannotWrite
+from attnlearn._interrupts import noticed_interrupts
 from attnlearn.engine import (
     Checkpoint,
     CheckpointError,
@@ -166,6 +168,16 @@ def test_an_interrupt_that_a_destructor_swallows_still_ends_the_run(monkeypatch)
     assert run.interrupted
     assert [record.name for record in run.records] == ["begin", "swallow"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_was_swallowed_before_the_run_ends_it_too():
+    with noticed_interrupts():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        run = run_phases([("begin", begin)], None, State(), Tools())
+    assert run.interrupted
+    assert run.records == []
+    assert not run_phases([("begin", begin)], None, State(), Tools()).interrupted
 
 
 def test_an_interrupt_that_becomes_another_error_is_still_one():

@@ -6,11 +6,13 @@ certified, 4 the oracle failed, 130 interrupted.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,14 @@ def run() -> None:
         ""
     )  # CPython remembers an interrupt inside any exec of a text until the next one, and would end by the signal
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a handler of ours would be gone before the interpreter is
+    if (
+        code == INTERRUPTED
+    ):  # modules in C that were interrupted while they were imported may crash when they are torn down
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
     sys.exit(code)
 
 

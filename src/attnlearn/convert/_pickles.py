@@ -55,9 +55,9 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 def _require_plain(path: Path, size: int) -> None:
     """Refuse an archive whose members are packed or overlap: torch writes neither."""
-    if not zipfile.is_zipfile(path):
-        return
     try:
+        if not zipfile.is_zipfile(path):
+            return
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except Exception as error:  # zipfile raises many kinds, and each of them means the same here

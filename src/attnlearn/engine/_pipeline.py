@@ -159,6 +159,7 @@ def run_phases(
     run = Run(state)
     try:
         with noticed_interrupts() as check:
+            check()
             if checkpoint is not None:
                 _restore(run, checkpoint, names)
             for name, function in phases[len(run.records) :]:
