@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlearn._errors import AttnlearnError, require
+from attnlearn._errors import AttnlearnError, describe, require
 from attnlearn._interrupts import noticed_interrupts
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError
 from attnlearn.engine._encode import is_array, to_array
@@ -239,10 +239,12 @@ def _restore(run: Run, checkpoint: Checkpoint, names: list[str]) -> None:
         state = type(run.state)(**found[1]["fields"])
     except (TypeError, KeyError, ValueError) as error:
         kind = type(run.state).__name__
-        raise CheckpointError(f"the checkpoint's state does not fit {kind} ({error})") from error
+        raise CheckpointError(
+            f"the checkpoint's state does not fit {kind} ({describe(str(error))})"
+        ) from error
     finished = [record.name for record in records]
     if finished != names[: len(finished)]:
-        raise CheckpointError(f"the checkpoint has the phases {finished}; this run has {names}")
+        raise CheckpointError(f"the checkpoint has the phases {describe(finished)}; this run has {names}")
     run.state, run.records = state, records
 
 
