@@ -46,6 +46,7 @@ SUITES = (
     "conditions",
     "hardness",
     "install",
+    "fuzz",
 )
 
 

@@ -16,7 +16,9 @@ import attnlearn
 
 PACKAGE = Path(attnlearn.__file__).parent
 RANKS = {
-    **dict.fromkeys(["_version", "_types", "_errors", "_precision", "_files", "engine"], 0),
+    **dict.fromkeys(
+        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "engine"], 0
+    ),
     **dict.fromkeys(
         ["_attention", "_forward", "_layer", "_canonical", "_storage", "_summary", "_distance", "_maps"], 1
     ),

@@ -56,10 +56,10 @@ def test_in_python(name: str) -> None:
             "report layer.safetensors",
             "path: must be a JSON result, as --json writes it, got layer.safetensors",
         ),
-        ("train layer.safetensors", "path: must be an .npz file with the arrays x and y"),
+        ("train layer.safetensors", "path: must be a valid .npz file"),
         (
             "extract --oracle layer.safetensors --dim 6 --report no/such/r.html",
-            "report: must be in a folder that exists",
+            "report: cannot write no/such/r.html",
         ),
     ],
 )

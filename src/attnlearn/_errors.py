@@ -31,6 +31,24 @@ class NotEstablished(AttnlearnError):
         super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}")
 
 
+def raise_if_interrupted(solution: Solution) -> None:
+    """Raise `KeyboardInterrupt` for a run that Ctrl-C ended; its `.solution` is what was learned until then.
+
+    Every verb calls it before it returns: a loop over runs must end when its user wants it to.
+
+    >>> from attnlearn import Outcome, Solution
+    >>> try:
+    ...     raise_if_interrupted(Solution.failed(Outcome.INTERRUPTED))
+    ... except KeyboardInterrupt as interrupt:
+    ...     interrupt.solution.outcome.name
+    'INTERRUPTED'
+    """
+    if solution.outcome.name == "INTERRUPTED":
+        interrupt = KeyboardInterrupt(solution.outcome.remedy)
+        interrupt.solution = solution  # type: ignore[attr-defined]
+        raise interrupt
+
+
 class OracleError(AttnlearnError):
     """The oracle died, was too slow, or answered with something that is not an output.
 

@@ -52,7 +52,9 @@ def layer_json(
     entry: dict[str, Any] = {"path": None, "sha256": None, "shapes": {}, "summary": {}}
     if path is not None:
         entry["path"] = Path(path).name  # the file lies beside the JSON; folders are nobody's business
-        entry["sha256"] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        if Path(path).is_file():  # a pipe or a device has nothing to read back
+            with Path(path).open("rb") as handle:
+                entry["sha256"] = hashlib.file_digest(handle, "sha256").hexdigest()
     if isinstance(layer, AttentionLayer):
         entry["shapes"] = {name: list(array.shape) for name, array in layer.parameters._asdict().items()}
         singular = singular_values(theta=layer.theta, w=layer.w)

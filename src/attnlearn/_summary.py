@@ -29,6 +29,9 @@ class HeadSummary:
     similarity: float
 
 
+@np.errstate(
+    over="ignore", invalid="ignore"
+)  # norms of a file's huge numbers are infinite, which is what they are
 def summarize(
     layer: AttentionLayer, tolerance: float = 1e-6, singular: dict[str, np.ndarray] | None = None
 ) -> list[HeadSummary]:
@@ -73,6 +76,7 @@ def singular_values(**stacks: Float[np.ndarray, "m r c"]) -> dict[str, np.ndarra
     return {name: np.linalg.svd(stack.astype(float), compute_uv=False) for name, stack in stacks.items()}
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
     """Cosines <Theta_i, Theta_j> / (‖Theta_i‖ ‖Theta_j‖); zero where a Theta is zero.
 

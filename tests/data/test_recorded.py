@@ -359,7 +359,7 @@ X, Y = np.ones((4, 3, 2)), np.ones((4, 3, 2))
         ({"x": X, "y": Y.astype(np.float32)}, "^y: must have the dtype of x"),
         ({"x": X[0], "y": Y[0]}, "^x: must have three axes"),
         ({"x": X.astype(int), "y": Y.astype(int)}, "^x: must be float32 or float64"),
-        ({"x": np.array([{}], object), "y": Y}, "^x: must not hold pickled objects"),
+        ({"x": np.array([{}], object), "y": Y}, "^x: must hold numbers, not pickled objects"),
         ({"x": X[:0], "y": Y[:0]}, "^x: must be non-empty"),
         ({"x": X, "y": Y, "mask": np.ones((4, 3))}, "^mask: must be boolean"),
         ({"x": X, "y": Y, "mask": np.ones((4, 2), bool)}, "^mask: must have shape"),

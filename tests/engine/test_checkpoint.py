@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnlearn._files import temporary_name
 from attnlearn.engine import Checkpoint, CheckpointError, array_hash
 from attnlearn.engine._encode import decode, encode
 
@@ -114,7 +116,7 @@ def test_files_are_no_pickles_and_damage_is_named(tmp_path):
             checkpoint.load()
         newest.unlink()
         assert checkpoint.load()[0] == "one"
-    assert json.loads((tmp_path / "identity.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "identity.json").read_text())["version"] == 2
     (tmp_path / "identity.json").write_text(
         '{"schema": "attnlearn/checkpoint", "version": 9, "identity": {}}'
     )
@@ -128,6 +130,82 @@ def test_bad_folders(tmp_path):
         Checkpoint(tmp_path / "file", {}, resume=False)
     with pytest.raises(ValueError, match="checkpoint"):
         Checkpoint(tmp_path / "file" / "below", {}, resume=False)
+
+
+def victim(folder, tmp_path, kind):
+    """Something that a checkpoint must not write to, under the name of its lock."""
+    target = tmp_path / "victim.txt"
+    target.write_text("mine\n")
+    if kind == "symlink":
+        (folder / "lock").symlink_to(target)
+    elif kind == "hard link":
+        (folder / "lock").hardlink_to(target)
+    elif kind == "pipe":
+        os.mkfifo(folder / "lock")
+    else:
+        (folder / "lock").write_text("mine\n")
+        target = folder / "lock"
+    return target
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "foreign file"])
+def test_the_lock_overwrites_nothing_of_others(kind, tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    target = victim(folder, tmp_path, kind)
+    with pytest.raises(ValueError, match="lock"):
+        Checkpoint(folder, {}, resume=True)
+    assert target.read_text() == "mine\n"
+    assert not (folder / "identity.json").exists()
+
+
+def test_only_own_leftovers_are_removed(tmp_path):
+    own = [tmp_path / temporary_name(name) for name in ("state-000001.safetensors", "identity.json")]
+    foreign = [tmp_path / name for name in (".notes.tmp", ".cache.0123456789abcdef.tmp")]
+    for path in (*own, *foreign):
+        path.write_text("half")
+    folder = tmp_path / temporary_name("inner-000001.safetensors")
+    folder.mkdir()
+    Checkpoint(tmp_path, {}, resume=True).close()
+    assert not any(path.exists() for path in own)
+    assert all(path.read_text() == "half" for path in foreign)
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("text", [100_000 * "[", 200 * '{"a":' + "1" + 200 * "}", "[]", "null", "{", "\x00"])
+def test_a_damaged_identity_is_one_line(text, tmp_path):
+    (tmp_path / "identity.json").write_text(text)
+    with pytest.raises(CheckpointError, match="is not the identity of a checkpoint") as caught:
+        Checkpoint(tmp_path, {}, resume=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_or_an_identity_behind_a_link_is_not_read(tmp_path):
+    folder = tmp_path / "saved"
+    with Checkpoint(folder, {}, resume=False) as checkpoint:
+        checkpoint.save("one", STATE)
+        state = folder / "state-000001.safetensors"
+        state.rename(tmp_path / "elsewhere")
+        state.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(CheckpointError, match="no link"):
+            checkpoint.load()
+    (folder / "identity.json").rename(tmp_path / "identity.json")
+    (folder / "identity.json").symlink_to(tmp_path / "identity.json")
+    with pytest.raises(CheckpointError, match="no link"):
+        Checkpoint(folder, {}, resume=True)
+
+
+def test_one_flipped_bit_is_noticed(tmp_path, rng):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        checkpoint.save("one", STATE)
+        path = tmp_path / "state-000001.safetensors"
+        whole = path.read_bytes()
+        for place in (len(whole) - 1, len(whole) - 40, *rng.integers(len(whole), size=20)):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            path.write_bytes(damaged)
+            with pytest.raises(CheckpointError, match="damaged"):
+                checkpoint.load()
 
 
 def test_second_user_is_refused_and_the_lock_of_a_dead_process_is_taken_over(tmp_path):

@@ -1,12 +1,28 @@
 from __future__ import annotations
 
+import contextlib
+import errno
+import signal
+import sys
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlearn.engine import Checkpoint, CheckpointError, PhaseFailed, Progress, Stop, Tools, run_phases
+from attnlearn._files import CannotWrite
+from attnlearn._interrupts import noticed_interrupts
+from attnlearn.engine import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointWarning,
+    PhaseFailed,
+    Progress,
+    Stop,
+    Tools,
+    _checkpoint,
+    run_phases,
+)
 
 
 @dataclass(frozen=True)
@@ -132,3 +148,105 @@ def test_progress_sees_every_phase():
     log = Log()
     run_phases([("begin", begin), ("double", double)], None, State(), Tools(progress=log))
     assert log.names == ["begin", "double"]
+
+
+def test_an_interrupt_that_a_destructor_swallows_still_ends_the_run(monkeypatch):
+    class Silent:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)  # Python prints what a destructor raises, and drops it
+
+    def swallow(problem, state, tools):
+        silent = Silent()
+        del silent
+        return state, {}
+
+    before = signal.getsignal(signal.SIGINT)
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: dropped.append(failure.exc_type))
+    run = run_phases([("begin", begin), ("swallow", swallow), ("double", double)], None, State(), Tools())
+    assert dropped == [KeyboardInterrupt]
+    assert run.interrupted
+    assert [record.name for record in run.records] == ["begin", "swallow"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_was_swallowed_before_the_run_ends_it_too():
+    with noticed_interrupts():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        run = run_phases([("begin", begin)], None, State(), Tools())
+    assert run.interrupted
+    assert run.records == []
+    assert not run_phases([("begin", begin)], None, State(), Tools()).interrupted
+
+
+def test_an_interrupt_that_becomes_another_error_is_still_one():
+    def change(problem, state, tools):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise TypeError("as C code does") from None
+
+    run = run_phases([("begin", begin), ("change", change)], None, State(), Tools())
+    assert run.interrupted
+    with pytest.raises(TypeError):
+        run_phases([("change", lambda *_: 1 + "")], None, State(), Tools())
+
+
+def test_a_handler_of_the_caller_is_left_alone():
+    heard = []
+    before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    try:
+        mine = signal.getsignal(signal.SIGINT)
+
+        def press(problem, state, tools):
+            signal.raise_signal(signal.SIGINT)
+            return state, {}
+
+        run = run_phases([("press", press), ("double", begin)], None, State(), Tools())
+        assert heard == [1]
+        assert not run.interrupted
+        assert signal.getsignal(signal.SIGINT) is mine
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("records", [["begin", 0.5]]),
+        ("records", [["begin", 0.5, None]]),
+        ("records", [[[], 0.5, {}]]),
+        ("records", 7),
+        ("fields", [1]),
+        ("fields", {"foreign": 1}),
+    ],
+)
+def test_states_that_no_run_saved_are_refused(name, value, tmp_path):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        checkpoint.save("begin", {"records": [["begin", 0.5, {}]], "fields": {"count": 1}} | {name: value})
+        with pytest.raises(CheckpointError, match="does not fit State"):
+            run_phases([("begin", begin), ("double", double)], None, State(), Tools(), checkpoint)
+
+
+def test_a_full_disk_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
+    def full(path, tensors, metadata):
+        raise CannotWrite(path, OSError(errno.ENOSPC, "No space left on device"))
+
+    def long(problem, state, tools):
+        tools.checkpoint_inner("loop", {"step": 4})
+        with monkeypatch.context() as patch:
+            patch.setattr(_checkpoint, "write_tensors", full)
+            with pytest.warns(CheckpointWarning, match=r"no checkpoint after a/loop: .*No space left"):
+                tools.checkpoint_inner("loop", {"step": 5})
+        assert tools.resume_inner("loop") == {"step": 4}
+        return state, {}
+
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        run = run_phases([("a", long), ("b", begin)], None, State(), Tools(), checkpoint)
+        assert len(run.records) == 2
+        monkeypatch.setattr(_checkpoint, "write_tensors", full)
+        with pytest.warns(CheckpointWarning):
+            run = run_phases([("a", begin), ("b", begin), ("c", double)], None, State(), Tools(), checkpoint)
+        assert len(run.records) == 3
+        assert checkpoint.load()[0] == "b"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from threading import Event, Thread
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
-from attnlearn.engine._threads import in_order, limited_blas, own_blas_threads
+from attnlearn.engine._threads import in_order, limited_blas, overlooked, own_blas_threads
 
 
 @pytest.fixture(autouse=True, params=["1", "2", "3"])
@@ -67,6 +70,83 @@ def test_blas_is_limited_and_restored():
     with limited_blas(1):
         assert own_blas_threads() == 1
     assert own_blas_threads() == before
+
+
+@pytest.fixture
+def two_blas_threads():
+    before = own_blas_threads()
+    set_blas_threads(2)
+    yield
+    set_blas_threads(before)
+
+
+def set_blas_threads(number: int) -> None:
+    """From a thread that ends: threadpoolctl lets nobody else set the number while the one that set it lives."""
+    thread = Thread(target=threadpool_limits, args=(number,), kwargs={"user_api": "blas"})
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blocks_that_overlap_in_threads_give_back_what_was_there():
+    first_in, second_in, first_out = Event(), Event(), Event()
+    seen = {}
+
+    def first():
+        with limited_blas(1):
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    def second():
+        first_in.wait(10)
+        with limited_blas(1):
+            second_in.set()
+            first_out.wait(10)
+            seen["while the second runs"] = own_blas_threads()
+        seen["after both"] = own_blas_threads()
+
+    threads = [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert seen == {"while the second runs": 1, "after both": 2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_the_innermost_block_decides():
+    with limited_blas(1):
+        with limited_blas(2):
+            assert own_blas_threads() == 2
+        assert own_blas_threads() == 1
+    assert own_blas_threads() == 2
+
+
+def test_errors_of_a_thread_are_overlooked_while_any_block_is_open(monkeypatch):
+    heard = []
+    monkeypatch.setattr(threading, "excepthook", lambda failure: heard.append(failure.thread.name))
+    mine = threading.excepthook
+
+    def die(name, error):
+        def work():
+            raise error
+
+        thread = Thread(target=work, name=name)
+        thread.start()
+        thread.join()
+
+    first, second = overlooked("manager", KeyError), overlooked("manager", KeyError)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    die("manager", KeyError("gone"))
+    die("manager", ValueError("heard"))
+    die("other", KeyError("heard"))
+    second.__exit__(None, None, None)
+    assert threading.excepthook is mine
+    die("manager", KeyError("heard"))
+    assert heard == ["manager", "other", "manager"]
 
 
 FORK = """

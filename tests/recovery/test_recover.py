@@ -95,14 +95,20 @@ def test_a_checkpoint_resumes_to_the_same_bytes(solution, truth, x, tmp_path, mo
         recover(x, truth(x), checkpoint=tmp_path / "saved", seed=1)
 
 
-def test_an_interrupt_is_an_outcome(truth, x, monkeypatch, tmp_path) -> None:
+@pytest.mark.parametrize("raise_on_failure", [True, False])
+def test_an_interrupt_ends_the_caller_too_and_carries_the_solution(
+    raise_on_failure, truth, x, monkeypatch, tmp_path
+) -> None:
     from attnlearn.recovery import _refining
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_refining, "refine", interrupt)
-    stopped = recover(x, truth(x), checkpoint=tmp_path / "saved", raise_on_failure=False)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        recover(x, truth(x), checkpoint=tmp_path / "saved", raise_on_failure=raise_on_failure)
+    stopped = caught.value.solution
+    assert list((tmp_path / "saved").glob("state-*"))
     assert stopped.outcome is Outcome.INTERRUPTED
     assert not stopped.certified
     assert [phase.name for phase in stopped.phases] == ["prepare", "moment", "count", "unmix"]

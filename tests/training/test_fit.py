@@ -120,8 +120,9 @@ def test_resume_ends_in_the_same_bytes(optimizer, examples, tmp_path, monkeypatc
         return real(*args)
 
     monkeypatch.setattr(_phases, "advance", dying)
-    interrupted = fit(*examples, **settings, checkpoint=tmp_path / "run", raise_on_failure=False)
-    assert interrupted.outcome is Outcome.INTERRUPTED
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fit(*examples, **settings, checkpoint=tmp_path / "run", raise_on_failure=False)
+    assert caught.value.solution.outcome is Outcome.INTERRUPTED
     monkeypatch.setattr(_phases, "advance", real)
     resumed = fit(*examples, **settings, checkpoint=tmp_path / "run", resume=True)
     assert resumed.layer.u.tobytes() == straight.layer.u.tobytes()

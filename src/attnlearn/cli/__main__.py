@@ -6,10 +6,15 @@ certified, 4 the oracle failed, 130 interrupted.
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 DONE, INTERNAL, USAGE, NOT_CERTIFIED, ORACLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -24,20 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from cyclopts import CycloptsError
 
     from attnlearn._errors import AttnlearnError, OracleError
-    from attnlearn.cli._app import app
-    from attnlearn.cli._console import arguments
+    from attnlearn._interrupts import noticed_interrupts
 
-    keep_compiled()
-    words = sys.argv[1:] if argv is None else list(argv)
-    arguments.set(tuple(words))
     try:
-        result = app(
-            words,
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
-        return result if isinstance(result, int) else DONE
+        with noticed_interrupts(), warnings.catch_warnings():
+            warnings.showwarning = _warn
+            return _command(sys.argv[1:] if argv is None else list(argv))
     except CycloptsError as error:
         return _complain(str(error), USAGE)
     except ValueError as error:
@@ -55,6 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("ATTNLEARN_DEBUG"):
             raise
         return _complain(f"{type(error).__name__}: {error} (ATTNLEARN_DEBUG=1 shows where)", INTERNAL)
+
+
+def _command(words: list[str]) -> int:
+    from attnlearn.cli._app import app
+    from attnlearn.cli._console import arguments
+
+    keep_compiled()
+    arguments.set(tuple(words))
+    result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    return result if isinstance(result, int) else DONE
 
 
 def keep_compiled() -> None:
@@ -76,9 +83,33 @@ def _complain(text: str, code: int) -> int:
     return code
 
 
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line, without the place in the code that says nothing to a user."""
+    print(f"attnlearn: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
 def run() -> None:
-    """The console script."""
-    sys.exit(main())
+    """The console script; Ctrl-C ends it with 130 however often it is pressed, and without a traceback."""
+    report = sys.unraisablehook
+    # Ctrl-C inside a destructor cannot go on from there; the pipeline notices it, and nobody needs to read of it.
+    sys.unraisablehook = lambda failure: None if failure.exc_type is KeyboardInterrupt else report(failure)
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    exec(
+        ""
+    )  # CPython remembers an interrupt inside any exec of a text until the next one, and would end by the signal
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a handler of ours would be gone before the interpreter is
+    if (
+        code == INTERRUPTED
+    ):  # modules in C that were interrupted while they were imported may crash when they are torn down
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

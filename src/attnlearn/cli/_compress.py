@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from attnlearn.cli._console import Console
 from attnlearn.cli._inspect import Prefix
-from attnlearn.cli._long import Long, finish
+from attnlearn.cli._long import Long, finish, solved
 
 SQUARE = ("torch", "bert", "albert", "vit", "gpt2")
 """Layouts whose heads have the width dim / heads."""
@@ -55,24 +54,23 @@ def compress(
     from attnlearn.data import Recorded
 
     options = options or Long()
+    keywords = options.keywords(output)
     stored, tensors = layout_of(layer, prefix=prefix)
     recorded = Recorded(data)
     source = attnlearn.load(layer, num_heads=source_heads, prefix=prefix, dtype=recorded.dtype)
     layout = stored if to is None else to
     width = checked_width(layout, source, heads, head_dim)
     config = attnlearn.CompressConfig(head_dim=width)
-    solution = attnlearn.compress(
-        source, recorded, num_heads=heads, target=target, config=config, **options.keywords()
+    solution = solved(
+        attnlearn.compress, source, recorded, num_heads=heads, target=target, config=config, **keywords
     )
-    own = layout == "attnlearn"
-    code = finish(solution, output if own else None, options)
-    console = Console(options.json, options.quiet)
+
+    def save(path: Path) -> None:
+        save_layout(solution.layer, path, layout=layout, prefix=tensors if to is None else None)
+
     rows = [[row["heads"], f"{row['error']:.3g}"] for row in solution.stats.get("curve", [])]
-    console.table(["heads", "error"], rows)
-    if output is not None and not own and solution.layer is not None:
-        save_layout(solution.layer, output, layout=layout, prefix=tensors if to is None else None)
-        console.text(f"wrote    {output} ({layout})")
-    return code
+    options.console.table(["heads", "error"], rows)
+    return finish(solution, output, options, None if layout == "attnlearn" else save)
 
 
 def checked_width(layout: str, source: Any, heads: int, head_dim: int | None) -> int | None:

@@ -31,6 +31,7 @@ def conditions(
     from attnlearn.data import Recorded
 
     options = options or Common()
+    options.check()
     if source.suffix == ".safetensors":
         layer = attnlearn.load(source, num_heads=heads, prefix=prefix)
         x = None

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from attnlearn.cli._console import Console, Json
 from attnlearn.cli._inspect import Heads, Prefix
+from attnlearn.cli._outputs import require_outputs
 
 Layout = Annotated[
     str,
@@ -44,6 +45,7 @@ def convert(
     from attnlearn import load
     from attnlearn.convert import save_layout
 
+    require_outputs(json=json, output=target)
     layer = load(source, num_heads=heads, prefix=prefix)
     if to == "attnlearn":
         layer.save(target, provenance={"converted_from": source.name})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnlearn.cli._console import Console, Json
+from attnlearn.cli._outputs import require_outputs
 
 CORE = ("jax", "jaxlib", "numpy", "scipy", "safetensors", "joblib", "piqp", "jinja2")
 EXTRAS = {
@@ -23,6 +24,8 @@ def doctor(*, json: Json = None) -> None:
     import numpy as np
 
     from attnlearn import AttentionLayer, __version__
+
+    require_outputs(json=json)
 
     def version(package: str) -> str | None:
         try:

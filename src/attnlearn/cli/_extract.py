@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from attnlearn.cli._long import Long, finish
+from attnlearn.cli._long import Long, finish, solved
 
 OracleSpec = Annotated[
     str,
@@ -47,7 +47,7 @@ def extract(
     from attnlearn.oracle import parse
 
     options = options or Long()
-    solution = attnlearn.extract(
-        parse(oracle), dim, num_heads=heads, budget=budget, cache=cache, **options.keywords()
-    )
+    keywords = options.keywords(output)
+    asked = parse(oracle)
+    solution = solved(attnlearn.extract, asked, dim, num_heads=heads, budget=budget, cache=cache, **keywords)
     return finish(solution, output, options)

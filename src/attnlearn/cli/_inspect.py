@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from attnlearn.cli._console import Console, Json
+from attnlearn.cli._outputs import require_outputs
 
 Heads = Annotated[int | None, Parameter(name="--heads", help="Number of heads, where the file does not say.")]
 Prefix = Annotated[str | None, Parameter(name="--prefix", help="Which layer of a file with several.")]
@@ -28,6 +29,7 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
     from attnlearn import load
     from attnlearn._summary import COLUMNS, format_cell, head_similarity, summarize
 
+    require_outputs(json=json)
     found = load(layer, num_heads=heads, prefix=prefix)
     summaries = summarize(found)
     console = Console(json)

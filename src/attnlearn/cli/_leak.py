@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -36,29 +36,43 @@ def leak(
     plot
         Write the curves to this file (.png, .pdf or .svg).
     """
-    from attnlearn._certificate import jsonable
-    from attnlearn._files import atomic_path
     from attnlearn.extraction import leak as measure
     from attnlearn.oracle import parse
 
     options = options or Common()
-    found = measure(
-        parse(oracle),
-        dim,
-        decimals=(None, *(decimals or ())),
-        noise=(0.0, *(noise or ())),
-        budget=budget,
-        seed=options.seed,
-        progress=options.progress,
-    )
-    console = options.console
+    options.check(plot=plot)
+    try:
+        found = measure(
+            parse(oracle),
+            dim,
+            decimals=(None, *(decimals or ())),
+            noise=(0.0, *(noise or ())),
+            budget=budget,
+            seed=options.seed,
+            progress=options.progress,
+        )
+    except KeyboardInterrupt as interrupt:
+        if getattr(interrupt, "leak", None) is not None:
+            _show(interrupt.leak, plot, options)
+        raise
+    _show(found, plot, options)
+
+
+def _show(found: Any, plot: Path | None, options: Common) -> None:
+    """The table, the JSON, the report and the picture of whatever settings are finished."""
+    from attnlearn._certificate import jsonable
+    from attnlearn._files import atomic_path
+
     columns = ("decimals", "noise", "phase", "sequences", "tokens", "scalars", "error")
-    console.table(columns, [[_cell(row.get(name)) for name in columns] for row in found.rows])
-    if plot is not None:
-        with atomic_path(plot) as temporary:
-            found.plot().figure.savefig(temporary, format=plot.suffix.lstrip(".") or "png")
-        console.text(f"wrote {plot}")
-    options.publish({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)})
+    options.console.table(columns, [[_cell(row.get(name)) for name in columns] for row in found.rows])
+
+    def draw() -> None:
+        if plot is not None:
+            with atomic_path(plot) as temporary:
+                found.plot().figure.savefig(temporary, format=plot.suffix.lstrip("."))
+            options.console.text(f"wrote {plot}")
+
+    options.publish({"schema": "attnlearn/leak", "version": 1, "rows": jsonable(found.rows)}, draw)
 
 
 def _cell(value: object) -> str:

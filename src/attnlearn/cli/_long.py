@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
+from attnlearn.cli._outputs import Writes, require_outputs
 
 if TYPE_CHECKING:
     from attnlearn._result import Solution
@@ -44,11 +46,24 @@ class Common:
             return "quiet"
         return "bar" if sys.stderr.isatty() else "plain"
 
-    def publish(self, document: dict[str, Any]) -> None:
-        """Write the document, with the command that made it, as JSON and as a report where these were asked for."""
+    def check(
+        self, output: Path | None = None, plot: Path | None = None, checkpoint: Path | None = None
+    ) -> None:
+        """Refuse, before the work starts, what could not be written at its end."""
+        require_outputs(json=self.json, output=output, report=self.report, plot=plot, checkpoint=checkpoint)
+
+    def publish(self, document: dict[str, Any], *writes: Callable[[], Any]) -> None:
+        """Write the document, with the command that made it, as JSON and as a report where these were asked for.
+
+        Further `writes` come after them; each is tried, whatever became of the others.
+        """
         document = with_command(document)
-        self.console.json(document)
-        self.console.report(document, self.report)
+        tried = Writes()
+        tried.attempt(lambda: self.console.json(document))
+        tried.attempt(lambda: self.console.report(document, self.report))
+        for write in writes:
+            tried.attempt(write)
+        tried.end()
 
 
 @Parameter(name="*")
@@ -65,18 +80,23 @@ class Long(Common):
     resume: Annotated[bool, Parameter(negative="")] = False
     "Go on from the checkpoint."
 
-    def keywords(self) -> dict[str, Any]:
-        """Keyword arguments that every long library function takes."""
+    def keywords(self, output: Path | None = None) -> dict[str, Any]:
+        """Keyword arguments that every long library function takes, once everything it will need is there."""
         from attnlearn._errors import require
 
+        require_outputs(
+            json=self.json,
+            output=output,
+            report=self.report,
+            checkpoint=self.checkpoint,
+            engine=self.engine,
+        )
         require(
             not self.resume or self.checkpoint is not None,
             "resume",
             "needs --checkpoint DIR",
             self.checkpoint,
         )
-        folder = None if self.report is None else self.report.parent
-        require(folder is None or folder.is_dir(), "report", "must be in a folder that exists", self.report)
         return {
             "engine": self.engine,
             "checkpoint": self.checkpoint,
@@ -87,24 +107,44 @@ class Long(Common):
         }
 
 
-def finish(solution: Solution, output: Path | None, options: Long) -> int:
-    """Write the layer, the JSON and the report, print the verdict, and return the exit code."""
+def solved(run: Callable[..., Solution], *arguments: Any, **keywords: Any) -> Solution:
+    """What a library function returns, or what it had learned when Ctrl-C ended it."""
+    try:
+        return run(*arguments, **keywords)
+    except KeyboardInterrupt as interrupt:
+        solution = getattr(interrupt, "solution", None)
+        if solution is None:
+            raise
+        return solution
+
+
+def finish(
+    solution: Solution, output: Path | None, options: Long, save: Callable[[Path], None] | None = None
+) -> int:
+    """Write the layer (by `save`, if given), the JSON and the report, print the verdict, and return the exit code."""
+    console, writes = options.console, Writes()
+    written = None
+
+    def save_layer(path: Path) -> None:
+        about = {"outcome": solution.outcome.name, "certified": solution.certified}
+        solution.layer.save(path, provenance=about)
+
+    if output is not None and solution.layer is not None:
+        written = output if writes.attempt(lambda: (save or save_layer)(output)) else None
+    document = with_command(solution.to_json(written))
+    writes.attempt(lambda: console.json(document))
+    writes.attempt(lambda: console.verdict(str(solution), solution.certified))
+    writes.attempt(lambda: console.report(document, options.report))
+    if written is not None:
+        writes.attempt(lambda: console.text(f"wrote    {written}"))
+    writes.end()
+    return _code(solution)
+
+
+def _code(solution: Solution) -> int:
     from attnlearn._result import Outcome
     from attnlearn.cli.__main__ import DONE, INTERRUPTED, NOT_CERTIFIED, ORACLE
 
-    console = options.console
-    written = None
-    if output is not None and solution.layer is not None:
-        solution.layer.save(
-            output, provenance={"outcome": solution.outcome.name, "certified": solution.certified}
-        )
-        written = output
-    document = with_command(solution.to_json(written))
-    console.json(document)
-    console.verdict(str(solution), solution.certified)
-    console.report(document, options.report)
-    if written is not None:
-        console.text(f"wrote    {written}")
     if solution.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     if solution.outcome is Outcome.ORACLE_FAILED:

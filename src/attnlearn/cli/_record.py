@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlearn.cli._console import Console, Json
+from attnlearn.cli._outputs import require_outputs
 
 
 def record(
@@ -36,7 +37,11 @@ def record(
         Stop after this many sequences.
     """
     from attnlearn import data
+    from attnlearn.data._writer import require_new_folder
 
+    require_outputs(json=json)
+    if folder is not None:
+        require_new_folder(folder)
     model, batches = resolve(factory)()
     console = Console(json)
     if block is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from attnlearn.cli._long import Long, finish
+from attnlearn.cli._long import Long, finish, solved
 
 
 def recover(
@@ -48,7 +48,9 @@ def recover(
     import attnlearn
 
     options = options or Long()
-    solution = attnlearn.recover(
+    keywords = options.keywords(output)
+    solution = solved(
+        attnlearn.recover,
         data,
         num_heads=heads,
         method=method,
@@ -56,6 +58,6 @@ def recover(
         target=target,
         start=None if start is None else attnlearn.load(start),
         memory=memory,
-        **options.keywords(),
+        **keywords,
     )
     return finish(solution, output, options)

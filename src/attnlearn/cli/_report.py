@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from attnlearn.cli._console import Console, Json, Quiet
+from attnlearn.cli._outputs import require_outputs
 
 
 def report(
@@ -29,7 +30,9 @@ def report(
     """
     from attnlearn.reporting import report as write
 
-    written = write(result, result.with_suffix(".html") if output is None else output)
+    target = result.with_suffix(".html") if output is None else output
+    require_outputs(json=json, output=target)
+    written = write(result, target)
     console = Console(json, quiet)
     console.text(f"wrote {written}")
     console.json({"schema": "attnlearn/report", "version": 1, "file": written.name})

@@ -46,11 +46,7 @@ def reproduce(
     options = options or Common()
     require(not (short and long), "long", "cannot go with --short", long)
     show = None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True)
-    for name, path in (("plot", plot), ("report", options.report)):
-        found = path is None or path.parent.is_dir()
-        require(found, name, "must be in a folder that exists", path)
-    kinds = (".png", ".pdf", ".svg")
-    require(plot is None or plot.suffix in kinds, "plot", f"must end in {', '.join(kinds)}", plot)
+    options.check(plot=plot, checkpoint=checkpoint)
     if claim == "optimization":
         require(not long, "long", "goes with learning and hardness", long)
         require(checkpoint is None, "checkpoint", "goes with learning and hardness", checkpoint)
@@ -66,15 +62,13 @@ def reproduce(
     console = options.console
     for name, part in figures.items():
         console.text(f"{name}: {figures_of.describe(name, part)}")
-    if plot is not None:
-        draw = {
-            "optimization": figures_of.plot_optimization,
-            "learning": figures_of.plot_learning,
-            "hardness": figures_of.plot_hardness,
-        }[claim]
-        draw(figures, plot)
-        console.text(f"wrote {plot}")
+
+    def draw() -> None:
+        if plot is not None:
+            getattr(figures_of, f"plot_{claim}")(figures, plot)
+            console.text(f"wrote {plot}")
+
     shown = {name: {"text": figures_of.describe(name, part), **part} for name, part in figures.items()}
     options.publish(
-        {"schema": "attnlearn/reproduce", "version": 1, "claim": claim, "figures": jsonable(shown)}
+        {"schema": "attnlearn/reproduce", "version": 1, "claim": claim, "figures": jsonable(shown)}, draw
     )

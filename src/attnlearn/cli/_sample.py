@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from attnlearn.cli._console import Console, Json, Seed
 from attnlearn.cli._inspect import Heads, Prefix
+from attnlearn.cli._outputs import require_outputs
 
 
 def sample(
@@ -49,6 +50,7 @@ def sample(
     from attnlearn._errors import require
     from attnlearn.data import Boolean, Gaussian, RecordedWriter
 
+    require_outputs(json=json)
     require(num >= 1, "num", "must be at least 1", num)
     require(noise >= 0, "noise", "must be at least 0", noise)
     # Stored weights are converted before they are multiplied: in float64 heads then have their exact rank.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from attnlearn.cli._long import Long, finish
+from attnlearn.cli._long import Long, finish, solved
 
 
 def train(
@@ -44,14 +44,16 @@ def train(
     from attnlearn.training import train_file
 
     options = options or Long()
-    solution = train_file(
+    keywords = options.keywords(output)
+    solution = solved(
+        train_file,
         data,
         num_heads=heads,
         init=init,
         optimizer=optimizer,
         step=_step(step),
         max_steps=max_steps,
-        **options.keywords(),
+        **keywords,
     )
     return finish(solution, output, options)
 

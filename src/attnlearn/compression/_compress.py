@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import NotEstablished, require
+from attnlearn._errors import NotEstablished, raise_if_interrupted, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
@@ -97,6 +97,7 @@ def compress(
     finally:
         if saved is not None:
             saved.close()
+    raise_if_interrupted(solution)
     if raise_on_failure and not solution.certified:
         raise NotEstablished(solution)
     return solution

@@ -7,6 +7,9 @@ import numpy as np
 CHECK_SEQUENCES, CHECK_TOKENS = 2, 5
 """Tokens of a self-check: more than two keys (below three a head has a twin), odd, and cheap."""
 
+LAYER_COPIES = 3
+"""float64 copies of Theta and W while a layer is assembled: a product, the scaled product, and what the layer keeps."""
+
 CHECK_SCORE = 3.0
 """Largest score in a self-check. Large enough that the softmax is far from linear, so that a wrong scale or
 orientation shows; small enough that it does not saturate, which would hide one."""

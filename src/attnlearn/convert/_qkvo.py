@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn._memory import require_room
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike
-from attnlearn.convert._calibration import export_tolerance
+from attnlearn.convert._calibration import LAYER_COPIES, export_tolerance
 from attnlearn.convert._check import Source, rows, self_check
+from attnlearn.engine._threads import limited_blas
 
 
 class QKVO(NamedTuple):
@@ -105,7 +106,7 @@ def to_qkvo(
     """
     tolerance = export_tolerance(layer.dtype) if tolerance is None else tolerance
     # Heads are small matrices: on a busy machine BLAS threads that wait for each other cost more than they give.
-    with threadpool_limits(1, user_api="blas"):
+    with limited_blas(1):
         factors = layer.factors(rank, tolerance)
     m, _, r = factors.query.shape
     scale = float(r**-0.5 if scale is None else scale)
@@ -178,9 +179,13 @@ def _require_shapes(arrays: dict) -> None:
         require(bias is None or bias.shape == shape, name, f"must have shape {shape}", bias)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is refused as not finite
 def _layer(arrays: QKVO, causal: bool) -> AttentionLayer:
     """Formed and checked in float64, rounded to the dtype of the arrays at the end."""
-    group = len(arrays.wq) // len(arrays.wk)
+    m, d, _ = arrays.wq.shape
+    numbers = LAYER_COPIES * m * d * (d + arrays.wo.shape[2])
+    require_room(8 * numbers, "layer", f"{m} heads of dimension {d} grow")
+    group = m // len(arrays.wk)
     wide: list[Any] = [None if a is None else a.astype(np.float64) for a in arrays[:-1]]
     wq, wk, wv, wo, bq, _, bv, bo = wide
     wk, wv = np.repeat(wk, group, axis=0), np.repeat(wv, group, axis=0)

@@ -148,10 +148,10 @@ def refuse_config(parameter: str, config: Mapping[str, Any]) -> None:
     for key, feature in CONFIG_KEYS.items():
         if _set(config.get(key)) and not (absolute and feature == ROPE):
             refuse(parameter, feature, f"configuration {key} = {_short(config[key])}")
-    kind = config.get("position_embedding_type")
+    kind = str(config.get("position_embedding_type"))
     if kind in POSITION_TYPES:
         refuse(parameter, POSITION_TYPES[kind], f"configuration position_embedding_type = {kind}")
-    model = config.get("model_type")
+    model = str(config.get("model_type"))
     if model in MODEL_TYPES:
         refuse(parameter, MODEL_TYPES[model], f"configuration model_type = {model}")
 

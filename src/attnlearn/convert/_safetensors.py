@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import require
-from attnlearn._files import existing_file, read_tensor_shapes, read_tensors, write_tensors
+from attnlearn._files import existing_file, read_json, read_tensor_shapes, read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import FLOATS
 from attnlearn._storage import is_layer_file, layer_from_tensors
@@ -25,6 +25,7 @@ from attnlearn.convert._arrays import to_floats
 from attnlearn.convert._bert import to_bert
 from attnlearn.convert._gpt2 import to_gpt2
 from attnlearn.convert._layouts import choose_block
+from attnlearn.convert._pickles import is_pickle, read_pickle
 from attnlearn.convert._projections import to_qkv_proj
 from attnlearn.convert._qkvo import to_qkvo
 from attnlearn.convert._state import layer_from_state
@@ -58,8 +59,10 @@ def load(
     target = existing_file(path)
     wanted = None if dtype is None else np.dtype(dtype)
     require(wanted is None or wanted in FLOATS, "dtype", "must be float32 or float64", str(wanted))
-    if _is_pickle(target):
-        names, metadata, read = _pickled(target)
+    metadata: dict[str, str] = {}
+    if is_pickle(target):
+        tensors = read_pickle(target)
+        names, read = list(tensors), lambda chosen: {name: tensors[name] for name in chosen}
     else:
         shapes, metadata = read_tensor_shapes(target)
         if is_layer_file(metadata):
@@ -127,8 +130,8 @@ def layout_of(path: str | os.PathLike[str], *, prefix: str | None = None) -> tup
     ('o_proj', 'self_attn.')
     """
     target = existing_file(path)
-    if _is_pickle(target):
-        names = _pickled(target)[0]
+    if is_pickle(target):
+        names = list(read_pickle(target))
     else:
         shapes, metadata = read_tensor_shapes(target)
         if is_layer_file(metadata):
@@ -189,42 +192,9 @@ def _config_beside(path: Path) -> dict[str, Any]:
     beside = path.parent / "config.json"
     if not path.name.startswith(("model", "pytorch_model")) or not beside.is_file():
         return {}
-    require(beside.stat().st_size <= _CONFIG_LIMIT, "path", "must have a config.json below 1 MB", str(beside))
     try:
-        config = json.loads(beside.read_text(encoding="utf-8"))
+        config = read_json(beside, _CONFIG_LIMIT)
     except ValueError as error:
-        raise ValueError(f"path: must have a valid config.json beside it, got {beside}") from error
+        raise ValueError(f"path: must have a valid config.json beside it, got {beside} ({error})") from error
     require(isinstance(config, dict), "path", "must have a config.json that is an object", str(beside))
     return config
-
-
-def _is_pickle(path: Path) -> bool:
-    with path.open("rb") as handle:
-        start = handle.read(9)
-    # A safetensors header of 128, 384, ... bytes also begins with the byte 0x80; its ninth byte opens the JSON.
-    header = start[8:] == b"{" and 8 + int.from_bytes(start[:8], "little") <= path.stat().st_size
-    if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl") or start[:4] == b"PK\3\4":
-        return True
-    return start[:1] == b"\x80" and not header
-
-
-def _pickled(path: Path) -> tuple[list[str], dict[str, str], Any]:
-    """A torch checkpoint, read by torch's restricted unpickler, which builds tensors and nothing else."""
-    way = "save it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
-    try:
-        import torch
-    except ImportError:
-        raise ValueError(f"path: must be safetensors, got the pickle {path} ({way})") from None
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:  # torch raises many kinds, and each of them means the same here
-        raise ValueError(
-            f"path: must be safetensors, got the pickle {path}, which torch refuses to read with weights_only=True"
-        ) from error
-    for wrapper in ("state_dict", "model"):
-        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-    valid = isinstance(state, dict) and all(isinstance(key, str) for key in state)
-    require(valid, "path", "must hold a state dict of tensors", type(state).__name__)
-    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
-    return list(tensors), {}, lambda chosen: {name: tensors[name] for name in chosen}

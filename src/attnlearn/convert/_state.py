@@ -80,7 +80,7 @@ def _causal(found: Found, config: Mapping[str, Any], parameter: str) -> bool:
         return stated is True or str(stated).lower() == "true"
     if found.layout.name == "transformer_lens":
         raise ValueError(f"causal: must be given, {parameter} does not say it (cfg.attention_dir), got None")
-    decoder = config.get("is_decoder") is True or config.get("model_type") in _CAUSAL_MODELS
+    decoder = config.get("is_decoder") is True or str(config.get("model_type")) in _CAUSAL_MODELS
     return decoder or found.layout.name == "gpt2"
 
 

@@ -21,11 +21,12 @@ def as_examples(
     mask: ArrayLike | None = None,
     *,
     min_tokens: int = 2,
+    memory: int | None = None,
 ) -> Examples:
     """Examples from arrays x (n, k, d) and y (n, k, d_out), a `Recorded`, or the path of one.
 
     Arrays are neither copied nor changed; recorded data stays on disk. Sequences of one token show only the
-    sum of the projections, hence `min_tokens`.
+    sum of the projections, hence `min_tokens`. A file that would unpack to more than `memory` bytes is refused.
 
     >>> as_examples(np.ones((5, 3, 2)), np.ones((5, 3, 4)))
     Examples(num=5, tokens=3, dim=2, out_dim=4, masked=False, dtype=float64)
@@ -34,7 +35,7 @@ def as_examples(
     ValueError: y: must have one row per token of x (3), got an array of shape (5, 7, 4) and dtype float64
     """
     if isinstance(x, (str, os.PathLike)):
-        x = Recorded(x)
+        x = Recorded(x, memory=memory)
     if isinstance(x, Examples):
         for name, other in (("y", y), ("mask", mask)):
             require(other is None, name, "must be left out, recorded examples bring their own", other)

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnlearn._files import read_json
 from attnlearn._version import __version__
 from attnlearn.data._calibration import MAX_MANIFEST_BYTES, MAX_SIZE
 
@@ -71,16 +71,9 @@ def read_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         raise refuse(f"no {FILE}")
     try:
-        size = path.stat().st_size
-        text = path.read_bytes() if size <= MAX_MANIFEST_BYTES else None
-    except OSError as error:
-        raise refuse(error.strerror or str(error)) from error
-    if text is None:
-        raise refuse(f"{FILE} has {size} bytes, more than {MAX_MANIFEST_BYTES} bytes")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refuse(f"{FILE} is not JSON") from error
+        value = read_json(path, MAX_MANIFEST_BYTES)
+    except ValueError as error:
+        raise refuse(f"{FILE}: {error}") from error
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
         raise refuse(f"{FILE} does not say schema {SCHEMA}")
     if value.get("version") != VERSION or type(value.get("version")) is not int:
@@ -99,7 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _problem(value: dict[str, Any]) -> str | None:
     """Why a manifest of the right version cannot be used; None if it can."""
-    if value.get("dtype") not in CODES:
+    if str(value.get("dtype")) not in CODES:
         return f"dtype {str(value.get('dtype'))[:20]}, expected one of {sorted(CODES)}"
     for name in ("sequences", "tokens", "dim", "out_dim"):
         if not _is_size(value.get(name)):

@@ -26,7 +26,7 @@ from attnlearn.data._shard import Shard, open_shard
 class Recorded(Examples):
     """Examples on disk, written by `RecordedWriter`, `record` or `np.savez(path, x=x, y=y)`.
 
-    Besides what `Examples` offers: `path`, `causal` (None when nobody said), `provenance`, and `sample` and
+    A compressed .npz file is unpacked into memory: `memory` bounds it in bytes. Besides what `Examples` offers: `path`, `causal` (None when nobody said), `provenance`, and `sample` and
     `stream` as a data model, which read the sequences in a random order that depends on the seed.
 
     >>> import tempfile; path = tempfile.mkdtemp() + "/examples.npz"
@@ -35,7 +35,7 @@ class Recorded(Examples):
     Recorded(num=5, tokens=3, dim=2, out_dim=2, masked=False, dtype=float64)
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, memory: int | None = None) -> None:
         self.path = Path(path)
         self.causal: bool | None = None
         self.provenance: dict[str, Any] = {}
@@ -47,7 +47,7 @@ class Recorded(Examples):
         require(
             self.path.suffix == ".npz", "path", "must be a recorded folder or an .npz file", str(self.path)
         )
-        super().__init__([open_npz(self.path)])
+        super().__init__([open_npz(self.path, memory)])
 
     def _open_folder(self) -> list[Shard]:
         manifest = read_manifest(self.path)

@@ -6,7 +6,6 @@ payload is mapped, and nothing is allocated but the header.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._errors import describe
+from attnlearn._files import parse_json
 from attnlearn.data._calibration import MAX_HEADER_BYTES
 from attnlearn.data._examples import Chunk
 
@@ -55,14 +56,14 @@ def open_shard(path: Path, expected: dict[str, tuple[str, tuple[int, ...]]]) -> 
     if text is None:
         raise refuse(f"header of {length} bytes in a file of {size}")
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refuse("header is not JSON") from error
+        header = parse_json(text)
+    except ValueError as error:
+        raise refuse(f"header: {error}") from error
     if not isinstance(header, dict):
         raise refuse("header is not an object")
     header.pop("__metadata__", None)
     if set(header) != set(expected):
-        raise refuse(f"holds {sorted(map(str, header))[:4]}, expected {sorted(expected)}")
+        raise refuse(f"holds {describe(sorted(header)[:4])}, expected {sorted(expected)}")
     layout, spans = {}, []
     for name, (code, shape) in expected.items():
         dtype, span = DTYPES[code], _span(header[name], code, shape)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import require
-from attnlearn._files import read_tensors, write_json, write_tensors
+from attnlearn._files import read_tensors, temporary_name, to_disk, write_json, write_tensors
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask
 from attnlearn.data._calibration import SHARD_BYTES
@@ -31,7 +30,7 @@ from attnlearn.data._shard import open_shard
 class RecordedWriter:
     """Writes a `Recorded` folder; it appears whole when the `with` block ends, or not at all.
 
-    >>> folder = tempfile.mkdtemp() + "/recorded"
+    >>> import tempfile; folder = tempfile.mkdtemp() + "/recorded"
     >>> with RecordedWriter(folder, causal=False) as writer:
     ...     writer.write(np.ones((4, 3, 2)), np.ones((4, 3, 2)))
     ...     writer.write(np.ones((1, 5, 2)), np.ones((1, 5, 2)))
@@ -51,17 +50,17 @@ class RecordedWriter:
         self.folder = Path(folder)
         self.causal, self.provenance = causal, dict(provenance or {})
         self.num = 0
-        require(not _occupied(self.folder), "folder", "must not exist yet or be empty", str(self.folder))
+        require_new_folder(self.folder)
         self._shard_bytes = shard_bytes
         self._pending: list[Chunk] = []
         self._pending_bytes = 0
         self._shards: list[tuple[int, int, bool]] = []  # sequences, tokens, masked
         self._shape: tuple[int, int, np.dtype] | None = None  # dim, out_dim, dtype
+        self._temporary = self.folder.parent / temporary_name(self.folder.name)
         try:
-            name = tempfile.mkdtemp(prefix=f".{self.folder.name}.", suffix=".tmp", dir=self.folder.parent)
+            self._temporary.mkdir()
         except OSError as error:
             raise ValueError(f"folder: cannot write {self.folder} ({error.strerror})") from error
-        self._temporary = Path(name)
 
     def __enter__(self) -> RecordedWriter:
         return self
@@ -159,18 +158,23 @@ class RecordedWriter:
         return replace(draft, fingerprint=Examples(parts).fingerprint())
 
 
-def _occupied(folder: Path) -> bool:
-    if not folder.exists() and not folder.is_symlink():
-        return False
-    return not folder.is_dir() or any(folder.iterdir())
+def require_new_folder(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that already holds something, or one in a place that does not exist.
+
+    >>> require_new_folder("/")
+    Traceback (most recent call last):
+    ValueError: folder: must not exist yet or be empty, got '/'
+    """
+    place = Path(folder)
+    taken = os.path.lexists(place) and (not place.is_dir() or any(place.iterdir()))
+    require(not taken, "folder", "must not exist yet or be empty", str(place))
+    require(place.parent.is_dir(), "folder", "cannot write, the folder above must exist", str(place))
 
 
 def _publish(temporary: Path, folder: Path) -> None:
-    current = os.umask(0)
-    os.umask(current)
     try:
-        temporary.chmod(0o777 & ~current)  # mkdtemp makes private folders
         os.rename(temporary, folder)  # onto a missing or an empty folder only
+        to_disk(folder.parent)
     except OSError as error:
         raise ValueError(f"folder: cannot write {folder} ({error.strerror or error})") from error
 

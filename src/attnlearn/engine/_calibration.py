@@ -11,3 +11,6 @@ BAR_REFRESH_PER_SECOND = 4.0
 
 CHECKPOINTS_KEPT = 2
 """The newest, and the one before it in case a disk damages the newest."""
+
+IDENTITY_BYTES = 2**20
+"""An identity is hashes, settings and a seed, about a kilobyte; a configuration printed in full may add some."""

@@ -3,14 +3,16 @@
 A folder holds `identity.json` (what problem this is), `lock`, and numbered state files such as
 `state-000003.safetensors`. A state file carries its arrays as tensors and everything else as JSON in its
 header, and appears by one rename, so at any moment the newest file is whole: kill -9 loses at most the work
-since the last save. Nothing is pickled; reading a checkpoint runs no code.
+since the last save. Nothing is pickled; reading a checkpoint runs no code, follows no link, and compares a hash of the
+whole state before it is used. Files of others in the folder stay as they are.
 
 The folder is locked by the operating system (`flock`) while a `Checkpoint` is open: a second process gets a
 `CheckpointError`, and the lock of a dead process vanishes with it. On file systems without locks opening
 fails; use a local folder there.
 
-Cost: one write of the state. What can fail: a folder of another problem is refused with the names of the
-entries that differ; a folder with a checkpoint is not overwritten unless it is resumed or emptied.
+Cost: one write of the state and its hash. What can fail: a folder of another problem is refused with the names of the
+entries that differ; a folder with a checkpoint is not overwritten unless it is resumed or emptied. A state that cannot be
+written (a full disk) is a `CheckpointWarning`; the run goes on with the states before it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import hashlib
 import json
 import os
 import re
+import stat
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -28,12 +32,12 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import AttnlearnError, require
-from attnlearn._files import read_tensors, write_json, write_tensors
-from attnlearn.engine._calibration import CHECKPOINTS_KEPT
+from attnlearn._files import CannotWrite, is_temporary, read_json, read_tensors, write_json, write_tensors
+from attnlearn.engine._calibration import CHECKPOINTS_KEPT, IDENTITY_BYTES
 from attnlearn.engine._encode import decode, encode
 
 SCHEMA = "attnlearn/checkpoint"
-VERSION = 1
+VERSION = 2
 _MISSING = "absent"
 
 
@@ -41,6 +45,14 @@ class CheckpointError(AttnlearnError, ValueError):
     """The checkpoint belongs to another problem or another process, or is damaged.
 
     >>> issubclass(CheckpointError, AttnlearnError)
+    True
+    """
+
+
+class CheckpointWarning(UserWarning):
+    """A state could not be written: the run goes on, and a later one would start from the state before.
+
+    >>> issubclass(CheckpointWarning, UserWarning)
     True
     """
 
@@ -72,6 +84,7 @@ class Checkpoint:
     >>> folder = tempfile.mkdtemp()
     >>> with Checkpoint(folder, {"seed": 0}, resume=False) as checkpoint:
     ...     checkpoint.save("fit", {"theta": np.ones(2), "step": 3})
+    True
     >>> with Checkpoint(folder, {"seed": 0}, resume=True) as checkpoint:
     ...     checkpoint.load()
     ('fit', {'theta': array([1., 1.]), 'step': 3})
@@ -95,10 +108,12 @@ class Checkpoint:
             raise
 
     def _open(self, identity: dict[str, Any], resume: bool) -> None:
-        for leftover in self.folder.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
+        for leftover in self.folder.iterdir():
+            own = re.match(r"\.(identity\.json|[a-z]+-\d+\.safetensors)\.", leftover.name)
+            if own and is_temporary(leftover.name) and _is_regular(leftover):
+                leftover.unlink(missing_ok=True)
         target = self.folder / "identity.json"
-        if target.exists():
+        if os.path.lexists(target):
             if not resume:
                 raise CheckpointError(
                     f"{self.folder} already holds a checkpoint: resume it, or name another folder"
@@ -121,8 +136,8 @@ class Checkpoint:
             os.close(self._lock)
             self._lock = -1
 
-    def save(self, name: str, state: Mapping[str, Any], *, slot: str = "state") -> None:
-        """Write `state` as the newest of `slot`, then drop the older ones.
+    def save(self, name: str, state: Mapping[str, Any], *, slot: str = "state") -> bool:
+        """Write `state` as the newest of `slot`, then drop the older ones; warn and say False if the disk is full.
 
         Values may be arrays, numbers, strings, bools, None, and lists, tuples and mappings of those.
         """
@@ -131,9 +146,14 @@ class Checkpoint:
         numbers = self._numbers(slot)
         tensors, text = encode({"name": name, "state": dict(state)})
         path = self._path(slot, numbers[-1] + 1 if numbers else 1)
-        write_tensors(path, tensors, {"schema": SCHEMA, "version": str(VERSION), "json": text})
+        try:
+            write_tensors(path, tensors, _metadata(tensors, text))
+        except CannotWrite as error:
+            warnings.warn(f"no checkpoint after {name}: {error}", CheckpointWarning, stacklevel=2)
+            return False
         for number in numbers[: max(0, len(numbers) + 1 - CHECKPOINTS_KEPT)]:
             self._path(slot, number).unlink(missing_ok=True)
+        return True
 
     def load(self, *, slot: str = "state") -> tuple[str, dict[str, Any]] | None:
         """The newest `(name, state)` of `slot`, or None when nothing was saved yet."""
@@ -142,10 +162,13 @@ class Checkpoint:
             return None
         path = self._path(slot, numbers[-1])
         try:
+            require(_is_regular(path), "path", "must be a file, no link", path)
             tensors, metadata = read_tensors(path)
-            value = decode(tensors, metadata["json"])
-            return value["name"], value["state"]
-        except (ValueError, KeyError, TypeError) as error:
+            text = metadata.get("json", "")
+            require(metadata == _metadata(tensors, text), "sha256", "must be that of the state", path)
+            value = decode(tensors, text)
+            return value["name"], dict(value["state"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             hint = "delete that file to continue from the one before" if len(numbers) > 1 else "start anew"
             raise CheckpointError(f"{path} is damaged ({error}); {hint}") from error
 
@@ -162,47 +185,78 @@ class Checkpoint:
         return sorted(int(match[1]) for match in matches if match)
 
 
+def _is_regular(path: Path) -> bool:
+    """Whether `path` itself is a file: no link, folder, pipe or device."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _metadata(tensors: Mapping[str, np.ndarray], text: str) -> dict[str, str]:
+    """What stands in the header of a state; `read_tensors` gives half precision in float32, which the hash takes too."""
+    names = sorted(tensors)
+    flat = [np.ravel(tensors[name]) for name in names]
+    flat = [array.astype(np.float32) if array.dtype == np.float16 else array for array in flat]
+    said = np.frombuffer("\0".join([text, *names]).encode("utf-8", "replace"), np.uint8)
+    return {"schema": SCHEMA, "version": str(VERSION), "json": text, "sha256": array_hash(said, *flat)}
+
+
 def _lock(folder: Path) -> int:
     path = folder / "lock"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         raise ValueError(f"checkpoint: cannot write {path} ({error.strerror})") from error
     try:
+        owner = _require_own(path, handle)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.read(handle, 100).decode("utf-8", "replace").strip() or "unknown"
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    except BlockingIOError:
         os.close(handle)
-        if isinstance(error, BlockingIOError):
-            raise CheckpointError(f"{folder} is in use by process {owner}") from None
+        raise CheckpointError(f"{folder} is in use by process {owner or 'unknown'}") from None
+    except OSError as error:
+        os.close(handle)
         raise CheckpointError(f"{folder} cannot be locked ({error.strerror}); use a local folder") from error
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    except BaseException:
+        os.close(handle)
+        raise
     return handle
+
+
+def _require_own(path: Path, handle: int) -> str:
+    """Who wrote the lock; what is no lock of a checkpoint, or has a second name elsewhere, is not overwritten."""
+    about = os.fstat(handle)
+    plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+    owner = os.pread(handle, 300, 0).decode("utf-8", "replace") if plain else ""
+    if not plain or re.fullmatch(r"(\d+ on \S*\n)?", owner) is None:
+        raise CheckpointError(f"{path} is not the lock of a checkpoint: name another folder")
+    return owner.strip()
 
 
 def _read_identity(path: Path) -> dict[str, Any]:
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        require(_is_regular(path), "path", "must be a file, no link", path)
+        stored = read_json(path, IDENTITY_BYTES)
         schema, version, identity = stored["schema"], stored["version"], stored["identity"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} is not the identity of a checkpoint ({type(error).__name__})"
-        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not the identity of a checkpoint ({error})") from error
     if (schema, version) != (SCHEMA, VERSION) or not isinstance(identity, dict):
-        raise CheckpointError(f"{path} is {schema} version {version}; this attnlearn reads version {VERSION}")
+        read = f"{_short(schema)} version {_short(version)}"
+        raise CheckpointError(f"{path} is {read}; this attnlearn reads version {VERSION}")
     return identity
 
 
 def _same_problem(stored: dict[str, Any], current: dict[str, Any]) -> None:
     before, now = _flat(stored), _flat(current)
     changed = [
-        f"{name} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
+        f"{name[:60]} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name, _MISSING) != now.get(name, _MISSING)
     ]
     if changed:
-        raise CheckpointError(f"the checkpoint is of another problem: {'; '.join(changed)}")
+        raise CheckpointError(f"the checkpoint is of another problem: {'; '.join(changed[:12])}")
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

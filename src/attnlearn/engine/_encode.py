@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from attnlearn._errors import require
+from attnlearn._files import parse_json
 
 _KINDS = "fiub"
 _RULE = "must hold arrays, numbers, strings, bools, None, lists or mappings of those"
@@ -76,7 +78,7 @@ def decode(tensors: Mapping[str, np.ndarray], text: str) -> Any:
     >>> decode(*encode(value)) == value
     True
     """
-    return _rebuild(json.loads(text), tensors)
+    return _rebuild(parse_json(text), tensors)
 
 
 def _rebuild(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
@@ -91,6 +93,8 @@ def _rebuild(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     for tag in ("$array", "$scalar"):
         if tag in value:
             key, dtype, shape = value[tag]
+            plain = isinstance(dtype, str) and re.fullmatch(rf"[<|][{_KINDS}][1248]", dtype) is not None
+            require(plain, "dtype", "must be of real numbers or bools", dtype)
             array = tensors[key].astype(np.dtype(dtype), copy=False).reshape(shape)
             return array[()] if tag == "$scalar" else array
     return {key: _rebuild(entry, tensors) for key, entry in value.items()}

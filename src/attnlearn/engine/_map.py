@@ -20,10 +20,9 @@ again; it fails only when no worker is left, or when one block has killed severa
 from __future__ import annotations
 
 import re
-import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -223,25 +222,13 @@ def _results(parallel: Any, calls: Iterable) -> Generator:
             results.close()
 
 
-@contextmanager
-def _without_dying_words() -> Iterator[None]:
+def _without_dying_words() -> AbstractContextManager[None]:
     """Keep silent about loky's manager when it is told to stop between taking a task in and handing it on.
 
     Loky forgets the tasks that wait and then looks for one more of them: its manager, a thread that was
     about to end, ends with a KeyError instead. The workers are gone by then and nobody awaits the tasks.
     """
-    report = threading.excepthook
-
-    def hook(failure: threading.ExceptHookArgs) -> None:
-        name = failure.thread.name if failure.thread is not None else ""
-        if not (name == "ExecutorManagerThread" and failure.exc_type is KeyError):
-            report(failure)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = report
+    return _threads.overlooked("ExecutorManagerThread", KeyError)
 
 
 def _connect(address: str) -> Any:

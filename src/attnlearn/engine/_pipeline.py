@@ -10,8 +10,8 @@ Randomness must come from `tools.rng(label)`, which depends on the seed and the 
 same numbers whether or not the phases before it ran in this process.
 
 Cost: none beside the phases, but one write of the state each. What can fail: `PhaseFailed` for a state with
-NaN or infinity. Ctrl-C returns what is there with `interrupted=True`. A phase ends the run early by raising
-`Stop`.
+NaN or infinity. Ctrl-C returns what is there with `interrupted=True`; whoever asked for the run then hears of it by
+`raise_if_interrupted`. A phase ends the run early by raising `Stop`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlearn._errors import AttnlearnError, require
+from attnlearn._errors import AttnlearnError, describe, require
+from attnlearn._interrupts import noticed_interrupts
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError
 from attnlearn.engine._encode import is_array, to_array
 from attnlearn.engine._map import Engine
@@ -157,15 +158,18 @@ def run_phases(
     tools = dataclasses.replace(tools, checkpoint=checkpoint)
     run = Run(state)
     try:
-        if checkpoint is not None:
-            _restore(run, checkpoint, names)
-        for name, function in phases[len(run.records) :]:
-            tools.phase = name
-            _advance(run, name, function, problem, tools)
-            if on_phase is not None:
-                on_phase(run.records[-1])
-            if run.stopped is not None:
-                break
+        with noticed_interrupts() as check:
+            check()
+            if checkpoint is not None:
+                _restore(run, checkpoint, names)
+            for name, function in phases[len(run.records) :]:
+                tools.phase = name
+                _advance(run, name, function, problem, tools)
+                check()
+                if on_phase is not None:
+                    on_phase(run.records[-1])
+                if run.stopped is not None:
+                    break
     except KeyboardInterrupt:
         run.interrupted = True
     return run
@@ -219,22 +223,33 @@ def _jsonable(value: Any) -> Any:
 
 def _save(checkpoint: Checkpoint, state: Any, records: list[Record]) -> None:
     values = {entry.name: getattr(state, entry.name) for entry in dataclasses.fields(state)}
-    checkpoint.save(records[-1].name, {"fields": values, "records": [list(record) for record in records]})
-    checkpoint.drop(_INNER)
+    kept = checkpoint.save(
+        records[-1].name, {"fields": values, "records": [list(record) for record in records]}
+    )
+    if kept:
+        checkpoint.drop(_INNER)
 
 
 def _restore(run: Run, checkpoint: Checkpoint, names: list[str]) -> None:
     found = checkpoint.load()
     if found is None:
         return
-    records = [Record(*record) for record in found[1]["records"]]
+    try:
+        records = [_record(*entry) for entry in found[1]["records"]]
+        state = type(run.state)(**found[1]["fields"])
+    except (TypeError, KeyError, ValueError) as error:
+        kind = type(run.state).__name__
+        raise CheckpointError(
+            f"the checkpoint's state does not fit {kind} ({describe(str(error))})"
+        ) from error
     finished = [record.name for record in records]
     if finished != names[: len(finished)]:
-        raise CheckpointError(f"the checkpoint has the phases {finished}; this run has {names}")
-    try:
-        run.state = type(run.state)(**found[1]["fields"])
-    except TypeError as error:
-        raise CheckpointError(
-            f"the checkpoint's state does not fit {type(run.state).__name__} ({error})"
-        ) from error
-    run.records = records
+        raise CheckpointError(f"the checkpoint has the phases {describe(finished)}; this run has {names}")
+    run.state, run.records = state, records
+
+
+def _record(name: Any, seconds: Any, evidence: Any) -> Record:
+    """A record as it was saved; anything else is refused, because reports are made of it."""
+    fits = isinstance(name, str) and isinstance(seconds, float) and isinstance(evidence, dict)
+    require(fits, "records", "must each hold a name, seconds and evidence", [name, seconds])
+    return Record(name, seconds, evidence)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import islice
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_info
 
@@ -72,9 +74,92 @@ def announce_threads(threads: int) -> None:
 
 @contextmanager
 def limited_blas(threads: int) -> Iterator[None]:
-    """Let BLAS use `threads` threads inside the block, and restore them after it."""
-    with _libraries().limit(limits=threads, user_api="blas"):
+    """Let BLAS use `threads` threads inside the block; when the last block ends it has what it had before the first.
+
+    BLAS has one number for the whole process, so blocks in several threads share it: the block that was entered last
+    and is still open decides.
+    """
+    block = object()
+    with _blas.lock:
+        if not _blas.open:
+            _blas.before = _limit(threads)
+        elif next(reversed(_blas.open.values())) != threads:
+            _limit(threads)
+        _blas.open[block] = threads
+    try:
         yield
+    finally:
+        with _blas.lock:
+            newest = next(reversed(_blas.open))
+            ended = _blas.open.pop(block)
+            if not _blas.open:
+                _blas.before.restore_original_limits()
+                _release()
+            elif newest is block and next(reversed(_blas.open.values())) != ended:
+                _limit(next(reversed(_blas.open.values())))
+
+
+class _Blas:
+    """The open blocks of `limited_blas`, oldest first, and what BLAS had before them."""
+
+    def __init__(self) -> None:
+        self.lock, self.open, self.before = Lock(), {}, None
+
+
+_blas = _Blas()
+if hasattr(os, "register_at_fork"):  # another thread may hold the lock while this one forks
+    os.register_at_fork(after_in_child=lambda: [setattr(state, "lock", Lock()) for state in (_blas, _hooks)])
+
+
+def _limit(threads: int) -> Any:
+    before = _libraries().limit(limits=threads, user_api="blas")
+    _release()
+    return before
+
+
+def _release() -> None:
+    """Let other threads set the number too: threadpoolctl 3.8 gives that right to the first that does, until its block ends."""
+    with _libraries().limit(limits=None):
+        pass
+
+
+@contextmanager
+def overlooked(name: str, kind: type[BaseException]) -> Iterator[None]:
+    """Keep silent about errors of this kind in threads of this name; blocks may overlap in threads.
+
+    Python has one hook for the errors of all threads. The first block puts ours in its place and the last one takes it
+    away, unless somebody else has set another in between.
+
+    >>> with overlooked("ExecutorManagerThread", KeyError):
+    ...     pass
+    """
+    with _hooks.lock:
+        if not _hooks.open:
+            _hooks.before, threading.excepthook = threading.excepthook, _report
+        _hooks.open.append((name, kind))
+    try:
+        yield
+    finally:
+        with _hooks.lock:
+            _hooks.open.remove((name, kind))
+            if not _hooks.open and threading.excepthook is _report:
+                threading.excepthook = _hooks.before
+
+
+class _Hooks:
+    """What is overlooked at the moment, and the hook that was there before."""
+
+    def __init__(self) -> None:
+        self.lock, self.open, self.before = Lock(), [], threading.excepthook
+
+
+_hooks = _Hooks()
+
+
+def _report(failure: threading.ExceptHookArgs) -> None:
+    name = failure.thread.name if failure.thread is not None else ""
+    if (name, failure.exc_type) not in _hooks.open:
+        _hooks.before(failure)
 
 
 @cache

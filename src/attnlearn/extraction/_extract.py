@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Status
-from attnlearn._errors import NotEstablished, OracleError, require
+from attnlearn._errors import NotEstablished, OracleError, raise_if_interrupted, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import Tokens
@@ -105,6 +105,7 @@ def extract(
     finally:
         if saved is not None:
             saved.close()
+    raise_if_interrupted(solution)
     if raise_on_failure and not solution.certified:
         raise NotEstablished(solution)
     return solution

@@ -147,7 +147,11 @@ def leak(
         for sigma in noise:
             defended = Oracle.wrap(Defended(inner, places, sigma, seed), budget=budget)
             problem = Problem(defended, dim, None, config)
-            found = _curve(problem, inner, tools, truth)
+            try:
+                found = _curve(problem, inner, tools, truth)
+            except KeyboardInterrupt as interrupt:
+                interrupt.leak = Leak(rows)  # type: ignore[attr-defined]
+                raise
             rows += [{"decimals": places, "noise": sigma, **row} for row in found]
     return Leak(rows)
 
@@ -170,6 +174,8 @@ def _curve(
 
     try:
         ended = run_phases([watched(*phase) for phase in PHASES], problem, State(), tools)
+        if ended.interrupted:
+            raise KeyboardInterrupt
         outcome = "POLISHED" if ended.stopped is None else ended.stopped.outcome_name
         scale = ended.state.scale or 1.0
     except PhaseFailed:

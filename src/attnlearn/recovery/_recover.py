@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._canonical import Support
-from attnlearn._errors import NotEstablished, require
+from attnlearn._errors import NotEstablished, raise_if_interrupted, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
@@ -28,7 +28,7 @@ from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._calibration import CERTIFIED_LEAST
 from attnlearn.recovery._conclude import Conclusion, check_range, conclude, independent_units
 from attnlearn.recovery._draw import draw_examples, is_data_model
-from attnlearn.recovery._plan import Plan, make_plan
+from attnlearn.recovery._plan import Plan, make_plan, parse_memory
 from attnlearn.recovery._refining import answer
 from attnlearn.recovery._routes import METHODS, Route, route_for, route_from
 from attnlearn.recovery._start import check_start
@@ -84,7 +84,7 @@ def recover(
     if drawn is not None:
         examples, scale = draw_examples(x, y, route.num_examples, seed, route.scale)
     else:
-        examples = as_examples(x, y, mask)
+        examples = as_examples(x, y, mask, memory=parse_memory(memory))
     check_range(examples)
     if start is not None:
         check_start(start, examples, causal, num_heads)
@@ -113,6 +113,7 @@ def recover(
 
 def _raised(solution: Solution, target: float | None, raise_on_failure: bool) -> Solution:
     """The solution, or the exception that carries it when it did not achieve what was asked for."""
+    raise_if_interrupted(solution)
     if raise_on_failure and not (solution.certified or _on_target(solution, target)):
         raise NotEstablished(solution)
     return solution

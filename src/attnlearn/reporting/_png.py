@@ -21,6 +21,9 @@ def data_uri(matrix: np.ndarray, *, signed: bool = True) -> str:
     >>> data_uri(np.array([[1.0, -1.0], [0.0, 0.5]]))[:22]
     'data:image/png;base64,'
     """
+    matrix = np.nan_to_num(
+        matrix, nan=0.0, posinf=0.0, neginf=0.0
+    )  # a result has null where nothing was measured
     scale = float(np.abs(matrix).max()) if matrix.size else 0.0
     level = np.rint(matrix / (scale or 1.0) * LEVELS)
     index = (level + LEVELS if signed else level.clip(0) + LEVELS).astype(np.uint8)

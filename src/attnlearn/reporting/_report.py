@@ -6,20 +6,21 @@ a layer with 8 heads. What can fail: a file that is no result of attnlearn is re
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnlearn._errors import require
-from attnlearn._files import atomic_path, existing_file
+from attnlearn._errors import describe, require
+from attnlearn._files import atomic_path, existing_file, read_json
 from attnlearn.reporting._leak import leak_page
 from attnlearn.reporting._others import conditions_page, other_page
 from attnlearn.reporting._page import Page, solution_page
 from attnlearn.reporting._reproduction import reproduce_page
 from attnlearn.reporting._scrub import scrub
 
-MOST_BYTES = 200 * 2**20
+MOST_BYTES = 64 * 2**20
 """A result file larger than this is no result: real ones are a few megabytes."""
 
 PAGES = {
@@ -48,7 +49,8 @@ def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
     from attnlearn.reporting._render import render
 
     document = scrub(as_document(solution_or_path))
-    text = render(make_page(document), document)
+    with _whole(document):
+        text = render(make_page(document), document)
     target = Path(path)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -57,12 +59,20 @@ def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
 
 def make_page(document: dict[str, Any]) -> Page:
     """The page of a result; a result that does not hold what its schema asks for is refused."""
-    schema = document.get("schema")
-    make = PAGES.get(str(schema), other_page)
+    with _whole(document):
+        return PAGES.get(str(document.get("schema")), other_page)(document)
+
+
+@contextmanager
+def _whole(document: dict[str, Any]) -> Iterator[None]:
+    """Whatever a page cannot be made of is missing from the result, or not of the kind that its schema asks for."""
+    from jinja2 import TemplateError
+
     try:
-        return make(document)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError, TemplateError) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        schema = describe(document.get("schema"))
         raise ValueError(
             f"path: must hold a whole result of schema {schema}, got one without ({what})"
         ) from error
@@ -87,15 +97,9 @@ def as_document(source: Any) -> dict[str, Any]:
 
 def _read(source: str | os.PathLike[str]) -> Any:
     found = existing_file(source)
-    require(
-        found.stat().st_size <= MOST_BYTES,
-        "path",
-        f"must have at most {MOST_BYTES} bytes",
-        found.stat().st_size,
-    )
     try:
-        return json.loads(found.read_text("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"path: must be a JSON result, as --json writes it, got {found.name}") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"path: must be JSON, got {found.name} ({error})") from error
+        return read_json(found, MOST_BYTES, finite=True)
+    except ValueError as error:
+        raise ValueError(
+            f"path: must be a JSON result, as --json writes it, got {found.name} ({error})"
+        ) from error

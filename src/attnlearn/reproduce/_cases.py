@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from attnlearn._certificate import jsonable
-from attnlearn._result import Outcome, Solution
 from attnlearn._version import __version__
 from attnlearn.engine import Checkpoint
 
@@ -64,17 +63,6 @@ def in_words(figures: dict[str, Any]) -> str:
         if isinstance(value, int | float | str) and value is not False
     }
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plain.items())
-
-
-def unless_interrupted(solution: Solution) -> Solution:
-    """The solution; an interrupted one ends the whole run instead of counting as a learner's failure.
-
-    >>> unless_interrupted(Solution(None, Outcome.NOT_ATTENTION)).outcome.name
-    'NOT_ATTENTION'
-    """
-    if solution.outcome is Outcome.INTERRUPTED:
-        raise KeyboardInterrupt
-    return solution
 
 
 def share(successes: int, runs: int, confidence: float = 0.95) -> dict[str, Any]:

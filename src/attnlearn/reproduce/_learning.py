@@ -23,7 +23,7 @@ from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._source import FitSide
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import crude_sum
-from attnlearn.reproduce._cases import run_cases, unless_interrupted
+from attnlearn.reproduce._cases import run_cases
 from attnlearn.solve._chunks import whitening
 from attnlearn.solve._refine import refine
 from attnlearn.solve._split import Split
@@ -76,7 +76,6 @@ def _run(case: dict[str, Any]) -> dict[str, Any]:
         progress=False,
     )
     seconds = time.perf_counter() - began
-    found = unless_interrupted(found)
     phases = {phase.name: phase.evidence for phase in found.phases}
     rounds = phases.get("carve", {}).get("rounds", [])
     result: dict[str, Any] = {
@@ -110,7 +109,7 @@ def _errors(found: AttentionLayer, layer: AttentionLayer, source: Any, seed: int
 def _spectral(layer: AttentionLayer, source: Any, seed: int) -> dict[str, Any]:
     x = source.sample(FRESH, seed=seed)
     began = time.perf_counter()
-    found = unless_interrupted(recover(x, layer(x), seed=seed, raise_on_failure=False, progress=False))
+    found = recover(x, layer(x), seed=seed, raise_on_failure=False, progress=False)
     error = None if found.layer is None else distance(found.layer, layer).max
     return {
         "outcome": found.outcome.name,

@@ -10,6 +10,7 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn._files import existing_file
 from attnlearn._result import Solution
+from attnlearn.data._npz import read_npz
 from attnlearn.training._fit import fit
 
 
@@ -23,25 +24,9 @@ def load_examples(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     >>> sorted(load_examples(path))
     ['x', 'y']
     """
-    target = existing_file(path)
-    try:
-        with np.load(target, allow_pickle=False) as archive:
-            names = set(archive.files)
-            require({"x", "y"} <= names, "path", "must hold the arrays x and y", sorted(names))
-            wanted = [name for name in ("x", "y", "x_test", "y_test") if name in names]
-            arrays = {name: archive[name] for name in wanted}
-    except (OSError, ValueError, EOFError, AttributeError) as error:
-        if isinstance(error, ValueError) and str(error).startswith("path:"):
-            raise
-        raise ValueError(
-            f"path: must be an .npz file with the arrays x and y, got {target} ({error})"
-        ) from error
-    require(
-        ("x_test" in arrays) == ("y_test" in arrays),
-        "path",
-        "must hold both x_test and y_test",
-        sorted(names),
-    )
+    arrays = read_npz(existing_file(path), ("x", "y"), ("x_test", "y_test"))
+    paired = ("x_test" in arrays) == ("y_test" in arrays)
+    require(paired, "path", "must hold both x_test and y_test", sorted(arrays))
     return arrays
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import NotEstablished
+from attnlearn._errors import NotEstablished, raise_if_interrupted
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._precision import precision
 from attnlearn._result import Outcome, Phase, Solution
@@ -108,6 +108,7 @@ def fit(
     saved = Checkpoint(checkpoint, _identity(problem, seed), resume) if checkpoint is not None else None
     with saved or nullcontext():
         solution = _solve(problem, tools, saved)
+    raise_if_interrupted(solution)
     if raise_on_failure and solution.outcome is not Outcome.TRAINED:
         raise NotEstablished(solution)
     return solution
