@@ -28,7 +28,9 @@ class NotEstablished(AttnlearnError):
 
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
-        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}")
+        cause = solution.stats.get("error")
+        because = "" if cause is None else f" ({cause})"
+        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}{because}")
 
 
 class OracleError(AttnlearnError):

@@ -118,6 +118,8 @@ def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
     verdict = "certified" if solution.certified else "not certified"
     lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
+    if solution.stats.get("error") is not None:
+        lines.append(f"cause    {solution.stats['error']}")
     if solution.stats.get("condition") is not None:
         lines.append(f"broken   {solution.stats['condition']}: {_figure(solution.stats.get('left'))}")
     if solution.layer is not None:
@@ -136,7 +138,9 @@ def solution_text(solution: Solution) -> str:
         lines.append(
             "phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in solution.phases)
         )
-    return "\n".join(line if len(line) <= LINE else line[: LINE - 1] + "…" for line in lines)
+    return "\n".join(
+        line if len(line) <= LINE or line.startswith("cause") else line[: LINE - 1] + "…" for line in lines
+    )
 
 
 def _first(lines: list[str], most: int, what: str) -> list[str]:
