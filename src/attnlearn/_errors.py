@@ -29,7 +29,7 @@ class NotEstablished(AttnlearnError):
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
         cause = solution.stats.get("error")
-        because = "" if cause is None else f" ({cause})"
+        because = f" ({cause})" if isinstance(cause, str) else ""
         super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}{because}")
 
 

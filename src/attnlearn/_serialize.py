@@ -118,7 +118,7 @@ def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
     verdict = "certified" if solution.certified else "not certified"
     lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
-    if solution.stats.get("error") is not None:
+    if isinstance(solution.stats.get("error"), str):
         lines.append(f"cause    {solution.stats['error']}")
     if solution.stats.get("condition") is not None:
         lines.append(f"broken   {solution.stats['condition']}: {_figure(solution.stats.get('left'))}")

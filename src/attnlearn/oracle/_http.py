@@ -14,6 +14,7 @@ import contextlib
 import email.utils
 import http.client
 import os
+import re
 import socket
 import ssl
 import time
@@ -171,8 +172,8 @@ class HttpSource:
         if response.status != 200:
             raise OracleError(f"{self.label} refuses with status {response.status}")
         claimed = response.getheader("Content-Length")
-        if claimed is not None and not (claimed.isascii() and claimed.isdigit()):
-            raise OracleError(f"{self.label} answers with a length that is no number")
+        if claimed is not None and not re.fullmatch("[0-9]{1,18}", claimed):
+            raise OracleError(f"{self.label} answers with a length that is no size")
         # The length is what the server claims; without one the reading itself is bounded.
         expected = response.length
         data = b"" if (expected or 0) > limit else response.read(limit + 1)
