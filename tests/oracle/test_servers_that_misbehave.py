@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import email.utils
 import json
 import re
 import time
 from itertools import pairwise
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ from . import _servers
 from ._servers import RawServer
 
 MIDDLE = 7
-SECRET = "s3cr3t-do-not-store"
+SECRET = "s3cr3t/do+not=store"
 
 
 def honest(server, connection, right):
@@ -88,11 +91,9 @@ def test_ways_to_greet(name, failing):
     failing(cause, _servers.body(lambda right: json.dumps(greeting).encode()), 0)
 
 
-@pytest.mark.parametrize("form", ["{0}", "Bearer {0}!", "{1}", "{2}", "S3CR3T-do-not-store"])
+@pytest.mark.parametrize("form", ["{0}", "Bearer {0}!", "{1}", "{2}", "S3CR3T/do+not=store"])
 def test_a_token_that_the_server_sends_back_is_not_shown(form, failing):
-    import base64
-
-    text = form.format(SECRET, base64.b64encode(SECRET.encode()).decode(), SECRET.replace("-", "%2D"))
+    text = form.format(SECRET, base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe=""))
     lie = _servers.complaint(f"your token is {text}")
     error = failing("your token is ", honest, MIDDLE, lies=lie).stats["error"]
     assert "3cr3t" not in error.lower()
@@ -111,11 +112,11 @@ def test_a_server_that_repeats_no_numbers_is_believed_as_before(layer, monkeypat
 
 @pytest.mark.parametrize("wait", ["1", "date"])
 def test_a_server_that_asks_for_time_gets_it(wait, layer):
-    import email.utils
+    waits = 2 if wait == "1" else 1
 
     def busy(server, connection, right):
         asked.append(time.monotonic())
-        if len(asked) > 3:
+        if len(asked) > waits:
             return _servers.send(connection, right)
         said = "1" if wait == "1" else email.utils.formatdate(time.time() + 2, usegmt=True)
         return _servers.send(connection, b"", "429 Slow", f"Retry-After: {said}\r\n")
@@ -128,7 +129,7 @@ def test_a_server_that_asks_for_time_gets_it(wait, layer):
     finally:
         server.close()
     assert all(later - earlier >= 0.9 for earlier, later in pairwise(asked))
-    assert oracle.counts.retried == 6
+    assert oracle.counts.retried == 2 * waits
 
 
 def test_an_answer_that_was_cut_off_is_asked_for_again(layer):
