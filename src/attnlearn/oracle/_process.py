@@ -24,6 +24,7 @@ from attnlearn.oracle._calibration import MAX_BODY_BYTES, REMOTE_TIMEOUT_SECONDS
 from attnlearn.oracle._patience import Transient, require_timeout
 from attnlearn.oracle._program import Program
 from attnlearn.oracle._source import through
+from attnlearn.oracle._words import plain
 
 _PIECE = 1 << 20
 _LONGEST_POLL = 2e6  # seconds; the system counts milliseconds in 31 bits
@@ -99,17 +100,18 @@ class ProcessSource:
             return _frames.answer_of(
                 _frames.read(stream.receive, self.max_bytes), number if numbered else None
             )
-        except _frames.Refusal:
-            raise
+        except _frames.Refusal as refusal:
+            raise _frames.Refusal(self._without_arguments(refusal)) from None
         except BaseException:
             # After anything but an orderly error frame nobody knows where in the stream we are.
             self.close()
             raise
 
-    def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, should the program say it: its arguments, but names of options and of files."""
+    def _without_arguments(self, words: object) -> str:
+        """What the program says, without its arguments, should it repeat them; names of options and files may stay."""
         values = [word.partition("=")[2] if word[0] == "-" else word for word in self._command[1:] if word]
-        return tuple(value for value in values if len(value) >= SHORTEST_SECRET and not os.path.exists(value))
+        secrets = (value for value in values if len(value) >= SHORTEST_SECRET and not os.path.exists(value))
+        return plain(str(words), secrets)
 
     def _introduced(self) -> _frames.Hello:
         if self._hello is None:
@@ -135,6 +137,12 @@ class ProcessSource:
         try:
             header, _ = _frames.read(Stream(program, self.timeout).receive, max_body=0)
             hello = _frames.hello_of(header)
+        except Transient:
+            self.close()
+            raise
+        except OracleError as error:
+            self.close()
+            raise OracleError(self._without_arguments(error)) from None
         except BaseException:
             self.close()
             raise
