@@ -45,6 +45,7 @@ SUITES = (
     "conditions",
     "hardness",
     "install",
+    "kills",
 )
 
 
