@@ -58,7 +58,7 @@ class _Cluster:
 
     def submit(self, call: Callable, task: Any) -> Any:
         """One block, as one argument: Dask would look into a tuple for its own futures."""
-        import dask
+        import dask.config
 
         quiet = {"distributed.admin.large-graph-warning-threshold": "1PB"}
         with self._or_lost(), dask.config.set(quiet):

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from attnlearn.oracle._calibration import END_SECONDS
 
-_GUARD = 'read -r group || exit; read -r end; kill -s KILL -- "-$group"'
+_GUARD = 'read -r group || exit; read -r end; kill -s KILL -- "-$group" 2>/dev/null'
 
 
 class Program:
@@ -31,9 +31,9 @@ class Program:
 
     def __init__(self, command: Sequence[str]) -> None:
         # Before the program, so that it is never without a guard; told of it as soon as it has a number.
-        self._guard = _start(["/bin/sh", "-c", _GUARD], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self._guard = _start(["/bin/sh", "-c", _GUARD], subprocess.DEVNULL)
         try:
-            self.process = _start(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.process = _start(list(command), subprocess.PIPE)
         except BaseException:
             _end(self._guard)
             raise
@@ -59,15 +59,13 @@ class Program:
         return f"by signal {-code}"
 
 
-def _start(command: list[str], **pipes: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, bufsize=0, start_new_session=True, **pipes)
+def _start(command: list[str], output: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=output, start_new_session=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for signalled in (os.killpg, os.kill):  # a process that another user runs may take neither
-        with suppress(OSError):
-            signalled(process.pid, signal.SIGKILL)
-            break
+    with suppress(OSError):  # all gone already, or run by another user
+        os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
