@@ -65,7 +65,12 @@ CAUSES = {
     "blabs": "the oracle says: .* is wrong$",
 }
 PATIENT = {name for name, cause in CAUSES.items() if "within" in cause}
-STARTS = [(name, "0") for name in CAUSES] + [(name, MIDDLE) for name in CAUSES]
+TIME = PATIENT | {"closes its output", "output closed"}
+STARTS = [
+    pytest.param(name, after, marks=[pytest.mark.slow] * (name in TIME and after == MIDDLE))
+    for name in CAUSES
+    for after in ("0", MIDDLE)
+]
 
 
 def test_every_way_has_a_cause():

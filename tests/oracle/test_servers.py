@@ -177,7 +177,10 @@ def test_a_connection_has_an_end(first, layer, monkeypatch):
         server.server_close()
 
 
-@pytest.mark.parametrize(("heads", "dim", "tokens"), [(2, 4, 20_000), (2, 4, 4096), (64, 8, 4096)])
+@pytest.mark.parametrize(
+    ("heads", "dim", "tokens"),
+    [(2, 4, 20_000), (64, 8, 4096), pytest.param(2, 4, 4096, marks=pytest.mark.slow)],
+)
 def test_one_request_takes_no_gigabytes(heads, dim, tokens):
     hidden = Hidden(AttentionLayer.random(heads, dim))
     tracemalloc.start()

@@ -71,7 +71,7 @@ def test_ways_to_fail(name, after, failing):
     failing(cause, way, after, timeout=1.0 if "retry now" in name else 5.0)
 
 
-@pytest.mark.parametrize("after", [0, MIDDLE])
+@pytest.mark.parametrize("after", [0, pytest.param(MIDDLE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", _servers.SLOW_WAYS)
 def test_ways_to_be_slow(name, after, failing):
     way, cause = _servers.SLOW_WAYS[name]
