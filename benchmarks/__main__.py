@@ -47,6 +47,7 @@ SUITES = (
     "hardness",
     "install",
     "fuzz",
+    "kills",
 )
 
 

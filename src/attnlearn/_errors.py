@@ -28,7 +28,9 @@ class NotEstablished(AttnlearnError):
 
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
-        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}")
+        cause = solution.stats.get("error")
+        because = f" ({cause})" if isinstance(cause, str) else ""
+        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}{because}")
 
 
 def raise_if_interrupted(solution: Solution) -> None:

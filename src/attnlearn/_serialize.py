@@ -120,6 +120,8 @@ def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
     verdict = "certified" if solution.certified else "not certified"
     lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
+    if isinstance(solution.stats.get("error"), str):
+        lines.append(f"cause    {solution.stats['error']}")
     if solution.stats.get("condition") is not None:
         lines.append(f"broken   {solution.stats['condition']}: {_figure(solution.stats.get('left'))}")
     if solution.stats.get("new_examples") is not None and all(
@@ -142,7 +144,9 @@ def solution_text(solution: Solution) -> str:
         lines.append(
             "phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in solution.phases)
         )
-    return "\n".join(line if len(line) <= LINE else line[: LINE - 1] + "…" for line in lines)
+    return "\n".join(
+        line if len(line) <= LINE or line.startswith("cause") else line[: LINE - 1] + "…" for line in lines
+    )
 
 
 def _first(lines: list[str], most: int, what: str) -> list[str]:

@@ -58,6 +58,25 @@ def die_once(folder: str, item: np.ndarray) -> int:
     return value * value
 
 
+def die(_: int) -> None:
+    """Kill the worker that runs it, every time."""
+    os.kill(os.getpid(), 9)
+
+
+def announce(value: int) -> int:
+    """Say which process computes, on the standard output that it shares with its parent."""
+    print(os.getpid(), flush=True)
+    return slow_square(value)
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs, by its entry in /proc; a zombie does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True)
 class State:
     x: np.ndarray

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnlearn.engine import Engine, EngineError, Progress, _map, blocks
+from attnlearn.engine import Engine, EngineError, Progress, _cluster, _local, blocks
 from attnlearn.engine._threads import own_threads
 
 from . import _work
@@ -69,10 +70,37 @@ def test_errors_of_the_work_arrive_as_they_are():
             Engine.parse(workers).map(lambda value: 1 // value, [1, 0, 1])
 
 
-def test_a_killed_local_worker_is_an_engine_error(tmp_path):
-    with pytest.raises(EngineError, match="worker process died"):
-        Engine.parse(2).map(partial(_work.die_once, str(tmp_path)), [np.full(1, value) for value in range(5)])
+def test_the_blocks_of_a_killed_local_worker_are_computed_again(tmp_path):
+    items = [np.full(1, value) for value in range(8)]
+    function = partial(_work.die_once, str(tmp_path))
+    assert Engine.parse(2).map(function, iter(items)) == [value * value for value in range(8)]
+    assert (tmp_path / "died-3").exists()
+
+
+def test_a_block_that_kills_every_worker_is_an_engine_error():
+    started = time.monotonic()
+    with pytest.raises(EngineError, match="3 worker processes died one after another"):
+        Engine.parse(2).map(_work.die, range(5))
+    assert time.monotonic() - started < 60
     assert Engine.parse(2).map(abs, [-1, 2]) == [1, 2]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent(end):
+    code = "from attnlearn.engine import Engine; from tests.engine._work import announce; Engine.parse(2).map(announce, range(1000))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
+    workers = {int(process.stdout.readline()) for _ in range(6)}
+    assert process.pid not in workers
+    os.kill(process.pid, end)
+    started = time.monotonic()
+    process.stdout.read()  # ends when the last process that holds our pipe has ended, trackers included
+    assert time.monotonic() - started < 10
+    process.stdout.close()
+    process.wait()
+    assert not any(_work.alive(worker) for worker in workers)
 
 
 def test_results_stream_in_order_and_report_progress():
@@ -120,7 +148,7 @@ def test_a_manager_stopped_between_two_tasks_says_nothing(monkeypatch, capfd):
 def test_another_thread_that_fails_meanwhile_is_still_reported(monkeypatch):
     reported = []
     monkeypatch.setattr(threading, "excepthook", reported.append)
-    with _map._without_dying_words():
+    with _local._without_dying_words():
         thread = threading.Thread(target=lambda: {}[0], name="somebody else")
         thread.start()
         thread.join()
@@ -134,9 +162,22 @@ def test_reducing_nothing_is_refused():
 
 def test_unreachable_cluster(monkeypatch):
     pytest.importorskip("distributed", reason="Dask is an extra")
-    monkeypatch.setattr("attnlearn.engine._map.DASK_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("attnlearn.engine._cluster.DASK_CONNECT_SECONDS", 0.5)
     with pytest.raises(EngineError, match="no Dask scheduler"):
         Engine.parse("dask:tcp://127.0.0.1:9").map(abs, [1])
+
+
+def test_lost_workers_are_one_line_and_exit_code_1(monkeypatch, tmp_path, capsys):
+    from attnlearn import AttentionLayer
+    from attnlearn.cli.__main__ import main
+
+    pytest.importorskip("distributed", reason="Dask is an extra")
+    monkeypatch.setattr("attnlearn.engine._cluster.DASK_CONNECT_SECONDS", 0.5)
+    x = np.random.default_rng(0).standard_normal((400, 4, 4))
+    np.savez(tmp_path / "data.npz", x=x, y=AttentionLayer.random(1, 4)(x))
+    assert main(["recover", str(tmp_path / "data.npz"), "--engine", "dask:tcp://127.0.0.1:9", "--quiet"]) == 1
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert lines == ["attnlearn: no Dask scheduler answers at tcp://127.0.0.1:9 (OSError)"]
 
 
 @pytest.fixture
@@ -159,6 +200,61 @@ def test_two_dask_workers_agree_and_one_may_die(cluster, tmp_path):
     items = [np.full(10_000, value) for value in range(12)]  # large enough that joblib would scatter them
     assert engine.map(partial(_work.die_once, str(tmp_path)), items) == [value * value for value in range(12)]
     assert (tmp_path / "died-3").exists()
+
+
+class Machines:
+    """A scheduler and workers as processes of their own, to be killed one by one."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        self.processes = []
+        host, port = self.address.removeprefix("tcp://").split(":")
+        self.scheduler = self.start("scheduler", "--host", host, "--port", port)
+
+    def start(self, kind, *options):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *options, "--no-dashboard"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.processes.append(subprocess.Popen(command, cwd=Path(__file__).parents[2], **quiet))
+        return self.processes[-1]
+
+    def worker(self):
+        return self.start("worker", self.address, "--nthreads", "1", "--no-nanny")
+
+    def fails(self, match, function=abs, items=(-1,), seconds=20):
+        started = time.monotonic()
+        with pytest.raises(EngineError, match=match):
+            Engine.parse(f"dask:{self.address}").map(function, items)
+        assert time.monotonic() - started < seconds
+
+
+@pytest.fixture
+def machines():
+    pytest.importorskip("distributed", reason="Dask is an extra")
+    machines = Machines()
+    yield machines
+    for process in machines.processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_cluster_that_goes_away_is_an_engine_error(machines, monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(_cluster, "DASK_NO_WORKER_SECONDS", 1.0)
+    machines.fails("has had no worker for 1 s")  # none at the start
+    monkeypatch.setattr(_cluster, "DASK_NO_WORKER_SECONDS", 15.0)
+    for victim, match in [
+        (machines.worker(), "no worker"),
+        (machines.scheduler, "scheduler at .* went away"),
+    ]:
+        Engine.parse(f"dask:{machines.address}").map(abs, [-1])  # waits for the worker
+        monkeypatch.setattr(_cluster, "DASK_NO_WORKER_SECONDS", 1.0)
+        threading.Timer(0.5, victim.kill).start()
+        machines.fails(match, _work.slow_square, range(50))
+        monkeypatch.setattr(_cluster, "DASK_NO_WORKER_SECONDS", 15.0)
+        machines.worker()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_ctrl_c_stops_the_workers():

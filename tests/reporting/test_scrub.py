@@ -69,7 +69,16 @@ def test_commands_can_be_typed_again() -> None:
         "/x/my file",
     ]
     shown = command_line(words)
-    assert shown == "attnlearn extract --oracle 'process:python serve.py' --json=c.json -o 'my file'"
+    assert shown == "attnlearn extract --oracle 'process:python …' --json=c.json -o 'my file'"
+
+
+@pytest.mark.parametrize("words", [["--oracle"], ["--oracle="]])
+def test_of_a_program_the_name_alone_is_shown(words) -> None:
+    spec = "process:/opt/bin/serve.py --api-key=SEKRET123 --password SEKRET456 'SEKRET 789'"
+    words = [*words[:-1], words[-1] + spec] if words[-1].endswith("=") else [*words, spec]
+    shown = command_line(["extract", *words, "--dim", "4"])
+    assert "SEKRET" not in shown
+    assert "process:serve.py …" in shown
 
 
 def test_the_command_line_leaves_its_command_in_the_result(ann, tmp_path: Path, capsys) -> None:

@@ -1,6 +1,6 @@
 """`attnlearn` and `python -m attnlearn.cli`: arguments in, exit code out.
 
-Exit codes: 0 done (and certified where that applies), 1 internal error, 2 bad usage or input, 3 finished but not
+Exit codes: 0 done (and certified where that applies), 1 internal error or lost workers, 2 bad usage or input, 3 finished but not
 certified, 4 the oracle failed, 130 interrupted.
 """
 
@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OracleError as error:
         return _complain(str(error), ORACLE)
     except AttnlearnError as error:
-        return _complain(str(error), NOT_CERTIFIED)
+        from attnlearn.engine import EngineError
+
+        # Where the workers failed nothing was finished, so that is not "finished but not certified".
+        return _complain(str(error), INTERNAL if isinstance(error, EngineError) else NOT_CERTIFIED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output went away: not our error

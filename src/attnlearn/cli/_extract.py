@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,9 @@ OracleSpec = Annotated[
     ),
 ]
 
+Timeout = Annotated[float | None, Parameter(name="--timeout")]
+Retries = Annotated[int | None, Parameter(name="--retries")]
+
 
 def extract(
     *,
@@ -26,6 +30,8 @@ def extract(
     heads: int | None = None,
     budget: int | None = None,
     cache: Path | None = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
     options: Long | None = None,
 ) -> int:
     """Recover every head of a layer by asking it sequences of our choice.
@@ -42,12 +48,23 @@ def extract(
         Largest number of sequences to ask.
     cache
         Folder for answers, so that an interrupted run does not ask twice.
+    timeout
+        Seconds that one call of the oracle may take (60), and that it may ask us to wait.
+    retries
+        How often a call that failed is tried again (2).
     """
     import attnlearn
+    from attnlearn._errors import NotEstablished
+    from attnlearn.cli.__main__ import ORACLE
     from attnlearn.oracle import parse
 
     options = options or Long()
     keywords = options.keywords(output)
-    asked = parse(oracle)
-    solution = solved(attnlearn.extract, asked, dim, num_heads=heads, budget=budget, cache=cache, **keywords)
-    return finish(solution, output, options)
+    with parse(oracle, timeout=timeout, retries=retries) as asked:
+        solution = solved(
+            attnlearn.extract, asked, dim, num_heads=heads, budget=budget, cache=cache, **keywords
+        )
+    code = finish(solution, output, options)
+    if options.quiet and code == ORACLE:
+        print(f"attnlearn: {NotEstablished(solution)}", file=sys.stderr)
+    return code

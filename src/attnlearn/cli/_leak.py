@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from attnlearn.cli._extract import OracleSpec
+from attnlearn.cli._extract import OracleSpec, Retries, Timeout
 from attnlearn.cli._long import Common
 
 
@@ -18,6 +18,8 @@ def leak(
     decimals: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     noise: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
     budget: int | None = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
     plot: Path | None = None,
     options: Common | None = None,
 ) -> None:
@@ -33,6 +35,10 @@ def leak(
         Standard deviations of noise added to the answers, beside none.
     budget
         Largest number of sequences to ask per setting.
+    timeout
+        Seconds that one call of the oracle may take (60), and that it may ask us to wait.
+    retries
+        How often a call that failed is tried again (2).
     plot
         Write the curves to this file (.png, .pdf or .svg).
     """
@@ -42,15 +48,16 @@ def leak(
     options = options or Common()
     options.check(plot=plot)
     try:
-        found = measure(
-            parse(oracle),
-            dim,
-            decimals=(None, *(decimals or ())),
-            noise=(0.0, *(noise or ())),
-            budget=budget,
-            seed=options.seed,
-            progress=options.progress,
-        )
+        with parse(oracle, timeout=timeout, retries=retries) as asked:
+            found = measure(
+                asked,
+                dim,
+                decimals=(None, *(decimals or ())),
+                noise=(0.0, *(noise or ())),
+                budget=budget,
+                seed=options.seed,
+                progress=options.progress,
+            )
     except KeyboardInterrupt as interrupt:
         if getattr(interrupt, "leak", None) is not None:
             _show(interrupt.leak, plot, options)

@@ -1,7 +1,8 @@
 """Running things: one ordered map, checkpoints, progress, and the pipeline of phases. Knows no mathematics."""
 
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError, CheckpointWarning, array_hash
-from attnlearn.engine._map import Engine, EngineError, blocks
+from attnlearn.engine._failure import EngineError
+from attnlearn.engine._map import Engine, blocks
 from attnlearn.engine._pipeline import PhaseFailed, Record, Run, Stop, Tools, run_phases
 from attnlearn.engine._progress import Progress
 

@@ -3,6 +3,23 @@
 DASK_CONNECT_SECONDS = 10.0
 """Long enough for a scheduler on a busy network, short enough that a mistyped address is noticed."""
 
+DASK_NO_WORKER_SECONDS = 30.0
+"""Workers under a nanny are back in a few seconds; a cluster without any for half a minute has none, and the
+promise is an error within a minute."""
+
+DASK_LOOK_SECONDS = 1.0
+"""Between two looks at a cluster that one waits for: one small message a second."""
+
+DASK_BLOCKS_PER_THREAD = 2
+"""Blocks on their way for each thread of the cluster: one under way, one waiting, so that no worker is idle."""
+
+WORKER_DEATHS = 3
+"""Pools in a row that may lose a worker without giving one answer: Dask allows a block as many. A single kill is an
+accident; a block that kills three workers would kill a fourth."""
+
+PARENT_LOOK_SECONDS = 0.5
+"""How often a worker looks whether its parent lives: one system call, and half a second more of an orphan's life."""
+
 PLAIN_INTERVAL_SECONDS = 2.0
 """Between two lines of one phase when the progress is piped: a log of an hour stays below 2,000 lines."""
 

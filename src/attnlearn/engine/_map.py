@@ -1,4 +1,4 @@
-"""One ordered map over joblib: in this process, in local processes, or on an existing Dask cluster.
+"""One ordered map: in this process, in local processes (joblib), or on an existing Dask cluster.
 
 The work is cut into fixed blocks (`blocks`) and the results are combined in block order, so the number of
 workers decides only who computes a block, never what is computed: 1 and 2 local workers give the same
@@ -13,34 +13,28 @@ Dask workers and clients exchange pickles, so whoever can reach the scheduler ca
 of the cluster, this one included. Use clusters on networks you trust, or Dask's own TLS.
 
 Cost: one pickle of each item and result per block; the first block of a worker imports and compiles anew.
-What can fail: a local worker that is killed (`EngineError`). A Dask cluster runs the blocks of a lost worker
-again; it fails only when no worker is left, or when one block has killed several.
+What can fail: the blocks of a lost worker are computed again, by a new process or by the other workers of the
+cluster. When one block has killed several workers, no worker is left or the scheduler is gone, that is an
+`EngineError` with its cause, within a minute.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from attnlearn._errors import AttnlearnError, describe, require
+from attnlearn._errors import describe, require
 from attnlearn.engine import _threads
-from attnlearn.engine._calibration import DASK_CONNECT_SECONDS
+from attnlearn.engine._cluster import cluster
+from attnlearn.engine._local import local
 from attnlearn.engine._progress import Progress
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-
-
-class EngineError(AttnlearnError):
-    """The workers failed, not the work: a process was killed, or the cluster cannot be reached.
-
-    >>> issubclass(EngineError, AttnlearnError)
-    True
-    """
 
 
 def blocks(total: int, size: int) -> list[slice]:
@@ -167,7 +161,9 @@ class Engine:
             tasks = ((function, item, blas) for item in items)
             xla = self.threads or _threads.own_threads()
             values = (
-                _local(tasks, self.workers, xla) if self.address is None else _dask(tasks, self.address, xla)
+                local(_call, tasks, self.workers, xla)
+                if self.address is None
+                else cluster(partial(_call_on_cluster, threads=xla), tasks, self.address)
             )
         with closing(values):
             for value in values:
@@ -186,57 +182,3 @@ def _call_on_cluster(task: tuple[Callable, Any, int], threads: int) -> Any:
     # Dask starts its own workers: the first task tells XLA, which has not started by then.
     _threads.announce_threads(threads)
     return _call(task)
-
-
-def _local(tasks: Iterable[tuple], workers: int, threads: int) -> Generator:
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    settings = {"initializer": _threads.start_worker, "initargs": (threads,)}
-    with parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=threads, **settings):
-        parallel = Parallel(return_as="generator")
-    try:
-        yield from _results(parallel, (delayed(_call)(task) for task in tasks))
-    except BrokenProcessPool as error:
-        raise EngineError(f"a worker process died, often for want of memory ({error})") from error
-
-
-def _dask(tasks: Iterable[tuple], address: str, threads: int) -> Generator:
-    from joblib import Parallel, delayed, parallel_config
-
-    with _connect(address) as client:
-        with parallel_config(backend="dask", client=client):
-            parallel = Parallel(return_as="generator")
-        # A task is one tuple: joblib would scatter a large array onto one worker, whose loss would lose it.
-        yield from _results(parallel, (delayed(_call_on_cluster)(task, threads) for task in tasks))
-
-
-def _results(parallel: Any, calls: Iterable) -> Generator:
-    results = parallel(calls)
-    try:
-        for value in results:  # noqa: UP028 - `yield from` would close the results before the filter is set
-            yield value
-    finally:
-        with warnings.catch_warnings(), _without_dying_words():
-            warnings.simplefilter("ignore")  # that results nobody reads are lost is what closing means
-            results.close()
-
-
-def _without_dying_words() -> AbstractContextManager[None]:
-    """Keep silent about loky's manager when it is told to stop between taking a task in and handing it on.
-
-    Loky forgets the tasks that wait and then looks for one more of them: its manager, a thread that was
-    about to end, ends with a KeyError instead. The workers are gone by then and nobody awaits the tasks.
-    """
-    return _threads.overlooked("ExecutorManagerThread", KeyError)
-
-
-def _connect(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise EngineError("a Dask engine needs the extra: pip install 'attnlearn[dask]'") from error
-    try:
-        return Client(address, timeout=DASK_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise EngineError(f"no Dask scheduler answers at {address} ({type(error).__name__})") from error

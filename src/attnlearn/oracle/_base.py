@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import AttnlearnError, OracleError, describe, require
-from attnlearn._layer import AttentionLayer
 from attnlearn._precision import _import, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Outputs, Tokens
 from attnlearn.oracle import _calibration as calibration
 from attnlearn.oracle._cache import Cache
 from attnlearn.oracle._noise import Noise, fixed_tokens, measure
-from attnlearn.oracle._patience import patiently, within
-from attnlearn.oracle._source import CallableSource, LayerSource, Source, TorchSource, is_torch_module
+from attnlearn.oracle._patience import patiently, require_timeout, within
+from attnlearn.oracle._source import Source, as_source
+from attnlearn.oracle._words import plain
 
 
 class BudgetSpent(AttnlearnError):
@@ -60,6 +60,7 @@ class Oracle:
     inside this process a timeout moves the call to another thread). `budget` is the most sequences that may
     be asked. `cache` is a folder for the answers; `name` tells oracles apart in it.
 
+    >>> from attnlearn import AttentionLayer
     >>> oracle = Oracle.wrap(AttentionLayer.random(num_heads=2, dim=4), budget=10)
     >>> oracle(np.ones((5, 3, 4)), rows=[0]).shape
     (5, 1, 4)
@@ -81,7 +82,7 @@ class Oracle:
         require(batch_size >= 1, "batch_size", "must be at least 1", batch_size)
         require(budget is None or budget >= 0, "budget", "must not be negative", budget)
         require(retries >= 0, "retries", "must not be negative", retries)
-        require(timeout is None or timeout > 0, "timeout", "must be positive", timeout)
+        require_timeout(timeout)
         if timeout is not None and source.limit_time(timeout):
             timeout = None
         self._source = source
@@ -113,7 +114,7 @@ class Oracle:
             from attnlearn.oracle._parse import parse
 
             return cls.wrap(parse(thing), **options)
-        return cls(_as_source(thing, name), **options)
+        return cls(as_source(thing, name), **options)
 
     @property
     def counts(self) -> Counts:
@@ -144,6 +145,7 @@ class Oracle:
     def accepted(self, x: ArrayLike) -> Tokens:
         """The nearest tokens that reach the oracle unrounded, in the dtype of `x`.
 
+        >>> from attnlearn import AttentionLayer
         >>> layer = AttentionLayer.random(2, 4).astype(np.float32)
         >>> x = Oracle.wrap(layer).accepted(np.full((1, 2, 4), 0.1))
         >>> float(x[0, 0, 0]) == float(np.float32(0.1))
@@ -185,6 +187,7 @@ class Oracle:
     def noise(self, dim: int | None = None, *, tokens: int = calibration.NOISE_TOKENS) -> Noise:
         """Ask a few fixed sequences repeatedly, past the cache, and measure spread and rounding.
 
+        >>> from attnlearn import AttentionLayer
         >>> noise = Oracle.wrap(AttentionLayer.random(2, 4).astype(np.float32)).noise()
         >>> noise.rounding, noise.sigma < 1e-6
         ('float32', True)
@@ -215,7 +218,7 @@ class Oracle:
 
     def _opened(self) -> Source:
         if not self._open:
-            patiently(self._source.open, self._options["retries"], lambda: None)
+            patiently(self._source.open, self._options["retries"], lambda: None, self._clean)
             self._out_dim = self._source.out_dim
             self._open = True
         return self._source
@@ -284,12 +287,16 @@ class Oracle:
         def retried() -> None:
             self._counts.retried += len(x)
 
-        answer = self._checked(patiently(ask, self._options["retries"], retried), x)
+        answer = self._checked(patiently(ask, self._options["retries"], retried, self._clean), x)
         self._counts.sequences += len(x)
         self._counts.tokens += x.shape[0] * x.shape[1]
         if self._cache is not None:
             self._cache.put(x, answer)
         return answer
+
+    def _clean(self, text: str) -> str:
+        secrets = getattr(self._source, "secrets", tuple)
+        return plain(text, secrets())
 
     def _checked(self, answer: Any, x: Tokens) -> Outputs:
         try:
@@ -306,14 +313,3 @@ class Oracle:
             raise OracleError("the oracle answered with NaN or infinity")
         self._out_dim = y.shape[2]
         return y
-
-
-def _as_source(thing: Any, name: str | None) -> Source:
-    if isinstance(thing, AttentionLayer):
-        return LayerSource(thing, name)
-    if is_torch_module(thing):
-        return TorchSource(thing, name)
-    if hasattr(thing, "ask") and hasattr(thing, "accepted"):
-        return thing
-    require(callable(thing), "oracle", "must be a callable, a layer, a torch module or a source", thing)
-    return CallableSource(thing, name)

@@ -20,6 +20,30 @@ MAX_HEADER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024 * 1024
 """256 sequences of 256 tokens of dimension 512 in float64: more than any query here, small against memory."""
 
+END_SECONDS = 5.0
+"""For a killed program to be gone: the kernel needs milliseconds, a program in a disk's queue seconds."""
+
+LONGEST_MESSAGE = 300
+"""Characters that are shown of what a stranger says: three lines on a terminal."""
+
+SHORTEST_SECRET = 4
+"""Arguments of fewer letters are not taken out of messages: they are part of too many words."""
+
+SERVE_TOKENS = 4096
+SERVE_SCORE_BYTES = 256 * 1024 * 1024
+"""The longest sequence that the example servers answer: `SERVE_TOKENS`, or as many as keep the scores of all heads
+within `SERVE_SCORE_BYTES`. 20,000 tokens (a request of 640 kB) took 6.5 GB and 37 s without a limit."""
+
+SERVE_CLIENTS = 16
+SERVE_BODY_BYTES = 256 * 1024 * 1024
+"""Clients at once, and the bytes that all their queries may have together: more would wait for two cores anyway."""
+
+SERVE_SECONDS = 60.0
+"""From the first byte of a connection to the last byte of its answer. 256 MB take 2 s on loopback."""
+
+SERVE_RETRY_SECONDS = 1
+"""How long a busy server asks to wait."""
+
 PROBE_SEQUENCES = 2
 """Fixed queries that recognise an oracle. One sequence already separates layers whose parameters differ in a
 generic direction; the second is for a change that the first happens not to see."""

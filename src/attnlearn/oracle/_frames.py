@@ -4,10 +4,13 @@
     header = JSON object in UTF-8, at most 64 KiB
     body   = numbers in C order, little endian; empty where none are said to come
 
-    hello   {"kind": "hello", "protocol": 1, "dim": d, "out_dim": o, "dtype": "float32"}
-    query   {"kind": "query", "dtype": "float64", "shape": [n, k, d]}
-    answer  {"kind": "answer", "dtype": "float32", "shape": [n, k, o]}
-    error   {"kind": "error", "message": "one line"}
+    hello   {"kind": "hello", "protocol": 2, "dim": d, "out_dim": o, "dtype": "float32"}
+    query   {"kind": "query", "number": 7, "dtype": "float64", "shape": [n, k, d]}
+    answer  {"kind": "answer", "number": 7, "dtype": "float32", "shape": [n, k, o]}
+    error   {"kind": "error", "number": 7, "message": "one line"}
+
+Queries are numbered, and an answer repeats the number of its query, so that a stray or repeated frame is not taken
+for the next answer. A server that greets with protocol 1 repeats no numbers and is believed without them.
 
 Both lengths are checked against their limits before anything is allocated, and the body must have exactly
 the length that dtype and shape ask for. Answers may be float32 or float64; the dtype of the hello is the one
@@ -20,16 +23,32 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn._errors import OracleError
 from attnlearn.oracle._calibration import MAX_BODY_BYTES, MAX_HEADER_BYTES
+from attnlearn.oracle._patience import Transient
+from attnlearn.oracle._words import plain
 
-PROTOCOL = 1
+PROTOCOL = 2
+PROTOCOLS = (1, 2)
 DTYPES = {"float32": np.dtype("<f4"), "float64": np.dtype("<f8")}
 _PREFIX = struct.Struct("<IQ")
+
+
+class Refusal(OracleError):
+    """The oracle says in due form that it will not answer: the stream is in order and may be used again."""
+
+
+class Hello(NamedTuple):
+    """What an oracle says of itself before it is asked."""
+
+    dim: int
+    out_dim: int
+    dtype: np.dtype
+    numbered: bool
 
 
 def pack(header: dict[str, Any], array: np.ndarray | None = None) -> bytes:
@@ -61,13 +80,24 @@ def read(
         raise OracleError(
             f"a frame of {header_size} + {body_size} bytes exceeds {MAX_HEADER_BYTES} + {max_body}"
         )
-    try:
-        header = json.loads(receive(header_size))
-    except ValueError as error:
-        raise OracleError("a frame's header is not JSON") from error
-    if not isinstance(header, dict):
-        raise OracleError("a frame's header is not a JSON object")
+    header = json_object(receive(header_size), "a frame's header")
     return header, _body(header, body_size, receive)
+
+
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`; anything else is an error of the oracle.
+
+    >>> json_object(b"[" * 100_000, "the greeting")
+    Traceback (most recent call last):
+    attnlearn._errors.OracleError: the greeting is not JSON
+    """
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise OracleError(f"{what} is not JSON") from None
+    if not isinstance(value, dict):
+        raise OracleError(f"{what} is not a JSON object")
+    return value
 
 
 def _body(header: dict[str, Any], size: int, receive: Callable[[int], bytes]) -> np.ndarray | None:
@@ -79,9 +109,8 @@ def _body(header: dict[str, Any], size: int, receive: Callable[[int], bytes]) ->
     dtype = DTYPES.get(str(header.get("dtype")))
     counts = isinstance(shape, list) and all(type(entry) is int and entry >= 0 for entry in shape)
     if dtype is None or not counts or len(shape) != 3 or math.prod(shape) * dtype.itemsize != size:
-        raise OracleError(
-            f"a frame of {size} bytes says it is {header.get('dtype')!s:.20} of shape {shape!s:.80}"
-        )
+        says = f"{plain(str(header.get('dtype')), limit=20)} of shape {plain(str(shape), limit=80)}"
+        raise OracleError(f"a frame of {size} bytes says it is {says}")
     native = dtype.newbyteorder("=")
     return np.frombuffer(receive(size), dtype).astype(native).reshape(shape)
 
@@ -91,7 +120,7 @@ def unpack(data: bytes, max_body: int = MAX_BODY_BYTES) -> tuple[dict[str, Any],
 
     >>> unpack(b"short")
     Traceback (most recent call last):
-    attnlearn._errors.OracleError: a frame ends too early
+    attnlearn.oracle._patience.Transient: a frame ends too early
     """
     position = 0
 
@@ -99,7 +128,7 @@ def unpack(data: bytes, max_body: int = MAX_BODY_BYTES) -> tuple[dict[str, Any],
         nonlocal position
         piece = data[position : position + size]
         if len(piece) < size:
-            raise OracleError("a frame ends too early")
+            raise Transient("a frame ends too early")
         position += size
         return piece
 
@@ -109,25 +138,32 @@ def unpack(data: bytes, max_body: int = MAX_BODY_BYTES) -> tuple[dict[str, Any],
     return frame
 
 
-def answer_of(frame: tuple[dict[str, Any], np.ndarray | None]) -> np.ndarray:
-    """The numbers of an answer frame; an error frame is raised."""
+def answer_of(frame: tuple[dict[str, Any], np.ndarray | None], number: int | None = None) -> np.ndarray:
+    """The numbers of an answer frame, which must be the answer to query `number`; an error frame is raised.
+
+    >>> answer_of(unpack(pack({"kind": "answer", "number": 3}, np.ones((1, 2, 3)))), number=4)
+    Traceback (most recent call last):
+    attnlearn.oracle._patience.Transient: query 4 got the answer to query 3: a frame is stray or repeated
+    """
     header, array = frame
-    if header.get("kind") == "error":
-        raise OracleError(f"the oracle says: {' '.join(str(header.get('message')).split())[:300]}")
-    if header.get("kind") != "answer" or array is None:
-        raise OracleError(f"expected an answer, got a frame of kind {header.get('kind')!s:.20}")
+    kind, given = header.get("kind"), header.get("number")
+    # A server that could not read a query cannot repeat its number.
+    if number is not None and given != number and not (kind == "error" and given is None):
+        said = plain(str(given), limit=20)
+        raise Transient(f"query {number} got the answer to query {said}: a frame is stray or repeated")
+    if kind == "error":
+        raise Refusal(plain(f"the oracle says: {header.get('message')}"))
+    if kind != "answer" or array is None:
+        raise OracleError(f"expected an answer, got a frame of kind {plain(str(kind), limit=20)}")
     return array
 
 
-def hello_of(header: dict[str, Any]) -> tuple[int, int, np.dtype]:
-    """Dimension, output dimension and dtype of a hello."""
-    dim, out_dim, dtype = (header.get(name) for name in ("dim", "out_dim", "dtype"))
-    sizes = all(type(size) is int and size >= 1 for size in (dim, out_dim))
-    if (
-        header.get("kind") != "hello"
-        or header.get("protocol") != PROTOCOL
-        or not sizes
-        or dtype not in DTYPES
-    ):
-        raise OracleError(f"expected a hello of protocol {PROTOCOL}, got {header!s:.100}")
-    return dim, out_dim, np.dtype(dtype)  # type: ignore[return-value]
+def hello_of(header: dict[str, Any]) -> Hello:
+    """What a hello says; refused unless it is of a known protocol."""
+    dim, out_dim, dtype, protocol = (header.get(name) for name in ("dim", "out_dim", "dtype", "protocol"))
+    sizes = all(type(size) is int and 1 <= size <= MAX_BODY_BYTES for size in (dim, out_dim))
+    known = type(protocol) is int and protocol in PROTOCOLS and isinstance(dtype, str) and dtype in DTYPES
+    if header.get("kind") != "hello" or not sizes or not known:
+        got = plain(str(header), limit=100)
+        raise OracleError(f"expected a hello of protocol {PROTOCOLS[0]} or {PROTOCOL}, got {got}")
+    return Hello(dim, out_dim, np.dtype(dtype), protocol >= 2)  # type: ignore[arg-type]

@@ -9,16 +9,17 @@ from attnlearn._errors import describe
 from attnlearn.oracle._base import Oracle
 from attnlearn.oracle._http import HttpSource
 from attnlearn.oracle._process import ProcessSource
-from attnlearn.oracle._source import LayerSource
+from attnlearn.oracle._source import LayerSource, Source
 
 SECRET_VARIABLE = "ATTNLEARN_ORACLE_SECRET"
 
 
-def parse(spec: str) -> Oracle:
+def parse(spec: str, *, timeout: float | None = None, retries: int | None = None) -> Oracle:
     """`process:PROGRAM ARGUMENTS`, `http://...`, `https://...`, `layer:PATH` or the path of a layer file.
 
     The words of a program are split as a shell would, but no shell runs. If the environment variable
-    ATTNLEARN_ORACLE_SECRET is set, HTTP oracles get it as a bearer token.
+    ATTNLEARN_ORACLE_SECRET is set, HTTP oracles get it as a bearer token. One call may take `timeout` seconds
+    (None: 60 for a process or a server) and is tried again `retries` times (None: 2).
 
     >>> parse("https://example.org/attention").label
     'https://example.org/attention'
@@ -26,19 +27,25 @@ def parse(spec: str) -> Oracle:
     Traceback (most recent call last):
     ValueError: oracle: must be process:PROGRAM, http(s)://ADDRESS or a layer file, got 'gopher://example.org'
     """
+    options = {"timeout": timeout, "retries": retries}
+    return Oracle.wrap(_source(spec), **options)
+
+
+def _source(spec: str) -> Source:
     kind, _, rest = spec.partition(":")
     if kind == "process":
         try:
-            return Oracle(ProcessSource(shlex.split(rest)))
-        except ValueError as error:
-            raise ValueError(f"oracle: must be process:PROGRAM ARGUMENTS, got {describe(spec)}") from error
+            return ProcessSource(shlex.split(rest))
+        except ValueError:  # what was typed may hold a secret, so it is not shown
+            rule = "must be process:PROGRAM ARGUMENTS, quoted as for a shell"
+            raise ValueError(f"oracle: {rule}, got {len(rest)} characters that are not") from None
     if kind in ("http", "https") and rest.startswith("//"):
         secret = SECRET_VARIABLE if os.environ.get(SECRET_VARIABLE) else None
-        return Oracle(HttpSource(spec, secret_variable=secret))
+        return HttpSource(spec, secret_variable=secret)
     path = rest if kind == "layer" and rest else spec
     if not os.path.exists(path) and kind != "layer":
         rule = "must be process:PROGRAM, http(s)://ADDRESS or a layer file"
         raise ValueError(f"oracle: {rule}, got {describe(spec)}")
     import attnlearn
 
-    return Oracle(LayerSource(attnlearn.load(path), name=f"layer {os.path.basename(path)}"))
+    return LayerSource(attnlearn.load(path), name=f"layer {os.path.basename(path)}")

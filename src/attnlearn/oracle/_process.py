@@ -3,34 +3,38 @@
 The program writes a hello frame when it is ready, then answers each query frame with an answer or an error
 frame, and ends when its input ends (see `attnlearn.oracle._frames` for the format and
 `attnlearn.oracle.serve_process` for an example). Its standard error goes where ours goes. Every wait is
-bounded: a program that is silent for `timeout` seconds is killed, and the next try starts it again.
+bounded: a program that is silent for `timeout` seconds is killed with all that it started, and the next try starts it
+again; so is one that speaks without being asked. Its arguments are shown nowhere, as they may hold secrets.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import select
-import subprocess
 import time
 import weakref
 from collections.abc import Sequence
-
-import numpy as np
+from itertools import count
 
 from attnlearn._errors import OracleError, require
 from attnlearn._types import Outputs, Tokens
 from attnlearn.oracle import _frames
-from attnlearn.oracle._calibration import MAX_BODY_BYTES, REMOTE_TIMEOUT_SECONDS
-from attnlearn.oracle._patience import Transient
+from attnlearn.oracle._calibration import MAX_BODY_BYTES, REMOTE_TIMEOUT_SECONDS, SHORTEST_SECRET
+from attnlearn.oracle._patience import Transient, require_timeout
+from attnlearn.oracle._program import Program
 from attnlearn.oracle._source import through
+from attnlearn.oracle._words import plain
 
 _PIECE = 1 << 20
+_LONGEST_POLL = 2e6  # seconds; the system counts milliseconds in 31 bits
 
 
 class ProcessSource:
     """The program `command` (a list, never a shell line) as an oracle; wrap it in `Oracle`.
 
     >>> import sys, tempfile
+    >>> import numpy as np
     >>> from attnlearn import AttentionLayer
     >>> from attnlearn.oracle import Oracle
     >>> path = tempfile.mkdtemp() + "/layer.safetensors"
@@ -51,16 +55,17 @@ class ProcessSource:
     ) -> None:
         words = [] if isinstance(command, str) else [os.fspath(word) for word in command]
         require(len(words) >= 1, "command", "must be a list of the program and its arguments", command)
-        require(timeout > 0, "timeout", "must be positive", timeout)
+        require_timeout(timeout)
         self._command = words
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: Program | None = None
         self._kill = lambda: None
-        self._hello: tuple[int, int, np.dtype] | None = None
+        self._hello: _frames.Hello | None = None
+        self._numbers = count(1)
         self.timeout = timeout
         self.max_bytes = max_bytes
         # Arguments may hold what is nobody's business: only the program's name is ever shown.
         self.label = name or f"process {os.path.basename(words[0])}"
-        self.identity = f"process:{name or words}"
+        self.identity = f"process:{name or hashlib.sha256(repr(words).encode()).hexdigest()}"
 
     def open(self) -> None:
         """Wait for the hello."""
@@ -74,61 +79,70 @@ class ProcessSource:
     @property
     def dim(self) -> int:
         """Token dimension, as the program says."""
-        return self._introduced()[0]
+        return self._introduced().dim
 
     @property
     def out_dim(self) -> int:
         """Output dimension, as the program says."""
-        return self._introduced()[1]
+        return self._introduced().out_dim
 
     def accepted(self, x: Tokens) -> Tokens:
         """Tokens as the program's dtype holds them."""
-        return through(x, self._introduced()[2])
+        return through(x, self._introduced().dtype)
 
     def ask(self, x: Tokens) -> Outputs:
         """Send one query and wait for its answer."""
-        self._introduced()
-        process = self._started()
-        deadline = time.monotonic() + self.timeout
+        numbered, number = self._introduced().numbered, next(self._numbers)
+        stream = Stream(self._started(), self.timeout)
         try:
-            _send(process, _frames.pack({"kind": "query"}, x), deadline)
+            stream.expect_silence()
+            stream.send(_frames.pack({"kind": "query", "number": number}, x))
             return _frames.answer_of(
-                _frames.read(lambda size: _receive(process, size, deadline), self.max_bytes)
+                _frames.read(stream.receive, self.max_bytes), number if numbered else None
             )
-        except BaseException as error:
+        except _frames.Refusal as refusal:
+            raise _frames.Refusal(self._without_arguments(refusal)) from None
+        except BaseException:
             # After anything but an orderly error frame nobody knows where in the stream we are.
-            if not (isinstance(error, OracleError) and str(error).startswith("the oracle says")):
-                self.close()
+            self.close()
             raise
 
-    def _introduced(self) -> tuple[int, int, np.dtype]:
+    def _without_arguments(self, words: object) -> str:
+        """What the program says, without its arguments, should it repeat them; names of options and files may stay."""
+        values = [word.partition("=")[2] if word[0] == "-" else word for word in self._command[1:] if word]
+        secrets = (value for value in values if len(value) >= SHORTEST_SECRET and not os.path.exists(value))
+        return plain(str(words), secrets)
+
+    def _introduced(self) -> _frames.Hello:
         if self._hello is None:
             self._started()
         assert self._hello is not None
         return self._hello
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
+    def _started(self) -> Program:
+        if self._program is not None and self._program.process.poll() is None:
+            return self._program
         self.close()
         try:
-            process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
+            program = Program(self._command)
         except OSError as error:
-            raise OracleError(f"cannot start {self.label} ({error.strerror})") from error
-        self._process, self._kill = process, weakref.finalize(self, _end, process)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
-        self._greet(process)
-        return process
+            raise OracleError(f"cannot start {self.label} ({error.strerror})") from None
+        except ValueError:  # a null byte
+            raise OracleError(f"cannot start {self.label} (its words are no command)") from None
+        self._program, self._kill = program, weakref.finalize(self, program.end)
+        self._greet(program)
+        return program
 
-    def _greet(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + self.timeout
+    def _greet(self, program: Program) -> None:
         try:
-            header, _ = _frames.read(lambda size: _receive(process, size, deadline), max_body=0)
+            header, _ = _frames.read(Stream(program, self.timeout).receive, max_body=0)
             hello = _frames.hello_of(header)
+        except Transient:
+            self.close()
+            raise
+        except OracleError as error:
+            self.close()
+            raise OracleError(self._without_arguments(error)) from None
         except BaseException:
             self.close()
             raise
@@ -138,57 +152,65 @@ class ProcessSource:
         self._hello = hello
 
     def close(self) -> None:
-        """End the program; asking again starts a new one."""
-        self._process = None
+        """End the program and all that it started; asking again starts a new one."""
+        self._program = None
         self._kill()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-    if process.poll() is None:
-        process.kill()
-    process.wait()
+class Stream:
+    """The pipes of a program for one exchange, which must be over after `seconds`."""
 
+    def __init__(self, program: Program, seconds: float) -> None:
+        self._program, self._seconds = program, seconds
+        self._deadline = time.monotonic() + seconds
+        pipes = program.process.stdin, program.process.stdout
+        assert pipes[0] is not None
+        assert pipes[1] is not None
+        self._into, self._out_of = (pipe.fileno() for pipe in pipes)
+        for handle in (self._into, self._out_of):
+            os.set_blocking(handle, False)
 
-def _wait(process: subprocess.Popen[bytes], reading: bool, deadline: float) -> int:
-    pipe = process.stdout if reading else process.stdin
-    assert pipe is not None
-    handle = pipe.fileno()
-    remaining = max(0.0, deadline - time.monotonic())
-    ready = select.select([handle] if reading else [], [] if reading else [handle], [], remaining)
-    if not (ready[0] or ready[1]):
-        raise Transient("no answer in time")
-    return handle
+    def expect_silence(self) -> None:
+        """Refuse to ask a program that has said something nobody asked for: it would be taken for the answer."""
+        if _ready(self._out_of, select.POLLIN, 0.0) and self._read(1):
+            raise Transient("the process said something without being asked")
 
+    def send(self, data: bytes) -> None:
+        """Write all of `data`."""
+        view = memoryview(data)
+        while view:
+            self._wait(self._into, select.POLLOUT)
+            try:
+                view = view[os.write(self._into, view[:_PIECE]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise self._ended() from None
 
-def _send(process: subprocess.Popen[bytes], data: bytes, deadline: float) -> None:
-    view = memoryview(data)
-    while view:
-        handle = _wait(process, reading=False, deadline=deadline)
-        try:
-            view = view[os.write(handle, view[:_PIECE]) :]
-        except BlockingIOError:
-            continue
-        except BrokenPipeError:
-            raise Transient(f"the process ended {_how(process)}") from None
+    def receive(self, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        pieces, missing = [], size
+        while missing:
+            self._wait(self._out_of, select.POLLIN)
+            pieces.append(self._read(min(missing, _PIECE)))
+            missing -= len(pieces[-1])
+        return b"".join(pieces)
 
-
-def _receive(process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes:
-    pieces, missing = [], size
-    while missing:
-        handle = _wait(process, reading=True, deadline=deadline)
-        piece = os.read(handle, min(missing, _PIECE))
+    def _read(self, size: int) -> bytes:
+        piece = os.read(self._out_of, size)
         if not piece:
-            raise Transient(f"the process ended {_how(process)}")
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
+            raise self._ended()
+        return piece
+
+    def _wait(self, handle: int, event: int) -> None:
+        if not _ready(handle, event, self._deadline - time.monotonic()):
+            raise Transient(f"no answer within {self._seconds:g} s")
+
+    def _ended(self) -> Transient:
+        return Transient(f"the process ended {self._program.how_it_ended()}")
 
 
-def _how(process: subprocess.Popen[bytes]) -> str:
-    try:
-        return f"with exit code {process.wait(timeout=1.0)}"
-    except subprocess.TimeoutExpired:
-        return "its output"
+def _ready(handle: int, event: int, seconds: float) -> bool:
+    waiting = select.poll()  # `select` cannot wait for a handle above 1024
+    waiting.register(handle, event)
+    return bool(waiting.poll(1000 * min(max(0.0, seconds), _LONGEST_POLL)))

@@ -1,8 +1,15 @@
-"""What the example servers share: a layer that answers frames and keeps its weights to itself."""
+"""What the example servers share: a layer that answers frames and keeps its weights to itself.
+
+One query may have at most `Hidden.longest` tokens in a sequence, because the scores of a sequence grow with its square;
+sequences are computed a few at a time, and queries one after the other. Whatever else is wrong with a query is answered
+with an error frame: nothing that a client sends may end the server or print a traceback.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +17,7 @@ import numpy as np
 from attnlearn._errors import OracleError
 from attnlearn._layer import AttentionLayer
 from attnlearn.oracle import _frames
-from attnlearn.oracle._calibration import MAX_BODY_BYTES
+from attnlearn.oracle._calibration import MAX_BODY_BYTES, SERVE_SCORE_BYTES, SERVE_TOKENS
 
 
 def rounded(y: np.ndarray, how: str) -> np.ndarray:
@@ -41,6 +48,9 @@ class Hidden:
 
     def __init__(self, layer: AttentionLayer, how: str = "none") -> None:
         self._layer, self._how = layer, how
+        self._one_at_a_time = threading.Lock()
+        scores = math.isqrt(SERVE_SCORE_BYTES // (layer.num_heads * layer.dtype.itemsize))
+        self.longest = min(SERVE_TOKENS, scores)
 
     @property
     def hello(self) -> dict[str, object]:
@@ -51,22 +61,30 @@ class Hidden:
 
     def reply(self, header: dict[str, object], x: np.ndarray | None) -> bytes:
         """The answer frame to a query, or an error frame."""
+        number = header.get("number")
+        repeated = {"number": number} if type(number) is int else {}
         try:
             if header.get("kind") != "query" or x is None:
                 raise ValueError("expected a query")
-            answer_bytes = x.shape[0] * x.shape[1] * self._layer.out_dim * self._layer.dtype.itemsize
-            if answer_bytes > MAX_BODY_BYTES:
-                raise ValueError("the answer would be too large")
-            return _frames.pack(
-                {"kind": "answer"}, rounded(self._layer(x.astype(self._layer.dtype)), self._how)
-            )
+            return _frames.pack({"kind": "answer", **repeated}, self._outputs(x))
         except ValueError as error:
-            return refusal(str(error))
+            return refusal(str(error), **repeated)
+        except Exception as error:
+            return refusal(f"the server failed ({type(error).__name__})", **repeated)
+
+    def _outputs(self, x: np.ndarray) -> np.ndarray:
+        layer, (n, k, _) = self._layer, x.shape
+        if k > self.longest:
+            raise ValueError(f"a sequence of {k} tokens is too long: at most {self.longest}")
+        if n * k * layer.out_dim * layer.dtype.itemsize > MAX_BODY_BYTES:
+            raise ValueError("the answer would be too large")
+        with self._one_at_a_time, np.errstate(all="ignore"):
+            return rounded(layer(x.astype(layer.dtype)), self._how)
 
 
-def refusal(message: str) -> bytes:
+def refusal(message: str, **header: object) -> bytes:
     """An error frame."""
-    return _frames.pack({"kind": "error", "message": message})
+    return _frames.pack({"kind": "error", **header, "message": message})
 
 
 def read_query(data: bytes) -> tuple[dict[str, object], np.ndarray | None]:

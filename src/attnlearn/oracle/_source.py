@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
 
@@ -52,6 +53,8 @@ class Source(Protocol):
     def close(self) -> None:
         """Release processes and connections."""
         ...
+
+    # Optional: `secrets() -> tuple[str, ...]`, what no message may show.
 
 
 def through(x: np.ndarray, dtype: Any) -> np.ndarray:
@@ -179,3 +182,15 @@ class TorchSource(_Here):
 def is_torch_module(thing: Any) -> bool:
     """Whether `thing` is a torch module, without importing torch for anything else."""
     return any(base.__module__ == "torch.nn.modules.module" for base in type(thing).__mro__)
+
+
+def as_source(thing: Any, name: str | None) -> Source:
+    """The source that `thing` is, or one around it."""
+    if isinstance(thing, AttentionLayer):
+        return LayerSource(thing, name)
+    if is_torch_module(thing):
+        return TorchSource(thing, name)
+    if hasattr(thing, "ask") and hasattr(thing, "accepted"):
+        return thing
+    require(callable(thing), "oracle", "must be a callable, a layer, a torch module or a source", thing)
+    return CallableSource(thing, name)

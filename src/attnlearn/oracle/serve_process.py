@@ -1,6 +1,7 @@
 """Serve a layer over standard input and output: `python -m attnlearn.oracle.serve_process LAYER`.
 
-For `attnlearn extract "process:python -m attnlearn.oracle.serve_process LAYER"`. Ends when its input ends.
+For `attnlearn extract --oracle "process:python -m attnlearn.oracle.serve_process LAYER" --dim D`. Ends when its input
+ends. What it answers and refuses is the same as for `attnlearn.oracle.serve_http`.
 """
 
 from __future__ import annotations

@@ -82,7 +82,15 @@ def command_line(arguments: Sequence[str]) -> str:
 
 
 def _short(word: str) -> str:
-    """Absolute paths by their last part, also inside `process:PROGRAM FILE` and `--option=PATH`."""
+    """Absolute paths by their last part, also inside `--option=PATH`; of `process:PROGRAM ARGUMENTS` the program alone.
+
+    Arguments of a program may hold secrets, and nobody can tell which.
+    """
+    program = re.match(r"((?:--[\w-]+=)?process:)(.*)", word, re.S)
+    if program:
+        words = program[2].split()
+        shown = Path(words[0].strip("'\"")).name if words else ""
+        return f"{program[1]}{shown}{' …' if len(words) > 1 else ''}"
     if "://" in word:
         return word
     head, colon, rest = word.partition("=" if word.startswith("--") else ":")
