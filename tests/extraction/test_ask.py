@@ -13,7 +13,7 @@ from attnlearn.extraction._ask import accepted_lengths, ask, certified_range
 from attnlearn.extraction._state import Inquiry, Problem, State
 from attnlearn.oracle import Oracle
 
-D = 3
+D = 4
 
 
 @pytest.fixture
