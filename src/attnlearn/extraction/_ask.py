@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import OracleError
-from attnlearn.engine import Tools
+from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._polish import padded, score_unknowns, telling
 from attnlearn.extraction._state import ExtractConfig, Inquiry, Problem, State, counts
@@ -50,9 +49,11 @@ def accepted_lengths(problem: Problem, state: State, inquiry: Inquiry) -> list[i
     while len(lengths) > 1 and lengths[-1] > calibration.CERTIFY_TOKENS:
         tokens = state.scale * np.ones((1, lengths[-1], problem.dim))
         try:
-            problem.oracle.fresh(problem.oracle.accepted(tokens))
+            inquiry.ask(tokens, keep=False, fresh=True)
             break
-        except OracleError:
+        except Stop as stop:
+            if stop.outcome_name != "ORACLE_FAILED":
+                raise
             inquiry.ask(tokens[:, : calibration.CERTIFY_TOKENS], keep=False, fresh=True)  # ends if it is dead
             lengths = lengths[:-1]
     return lengths

@@ -43,7 +43,7 @@ from attnlearn.extraction._polish import layer_of, padded, polish, score_unknown
 from attnlearn.extraction._probe import probe
 from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
-from attnlearn.oracle import Oracle
+from attnlearn.oracle import BudgetSpent, Oracle
 from attnlearn.oracle._cache import OracleChanged
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._heads import head_separation
@@ -95,8 +95,9 @@ def extract(
         if run.stopped is None and not run.interrupted:
             asked = run_phases([("ask", ask)], problem, run.state, tools)
             run = replace(asked, records=[*run.records, *asked.records])
-    except OracleError as error:
-        solution = Solution.failed(Outcome.ORACLE_FAILED, (), error=str(error), **counts(wrapped))
+    except (OracleError, BudgetSpent) as error:  # while a checkpoint's oracle was recognised
+        outcome = Outcome.BUDGET_SPENT if isinstance(error, BudgetSpent) else Outcome.ORACLE_FAILED
+        solution = Solution.failed(outcome, (), error=str(error), **counts(wrapped))
     except PhaseFailed as failure:
         records = () if failure.run is None else tuple(Phase(*record) for record in failure.run.records)
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, records, reason=str(failure), **counts(wrapped))
