@@ -23,7 +23,7 @@ NOISY = NO_LAYER | FOUND
 Oracle = Callable[[np.ndarray], np.ndarray]
 
 
-LENGTHS, SIZES = (2, 3, 4, 6, 8, 12, 16), (1 / 3, 1.0, 3.0)
+LENGTHS, SIZES = (2, 3, 4, 6, 8, 12, 16), (1 / 3, 1.0, 2.0)
 
 
 def _layer(rng: np.random.Generator) -> AttentionLayer:
@@ -43,7 +43,7 @@ def _problem(
     seed, nothing = int(rng.integers(2**31)), np.empty((0, 3, layer.dim))
 
     def draw(num: int, solution: Any) -> Fresh:
-        """Sequences of the range that the claims name: 2 to 16 tokens, a third to three times the scale."""
+        """Sequences of the range that the claims name: 2 to 16 tokens, a third to twice the scale."""
         g, scale = np.random.default_rng(seed), float(solution.stats.get("token_scale") or 1.0)
         number = min(num, 4_000)
         lengths = g.choice(LENGTHS, number)

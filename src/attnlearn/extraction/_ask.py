@@ -1,7 +1,7 @@
 """Ask: fresh random sequences of many lengths and sizes, on which the frozen answer is then certified.
 
 An oracle may be an attention layer on short sequences or small tokens only: one with a window, a limit on keys or length, clipped
-tokens or capped scores is. So the sequences have 2 to 16 Gaussian tokens, and standard deviations from a third to three times
+tokens or capped scores is. So the sequences have 2 to 16 Gaussian tokens, and standard deviations from a third to twice
 the scale at which the heads are neither uniform nor saturated. The claims name this range and speak of no other.
 These answers are never taken from a checkpoint or a cache: they are the only evidence that the oracle still is what was learned.
 """

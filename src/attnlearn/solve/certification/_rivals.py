@@ -95,8 +95,6 @@ def second_opinion(
         if rival is not None:
             return Opinion(tried, agreed, rival)
         agreed += how == "elsewhere"
-        if agreed >= calibration.RIVAL_STARTS:
-            break
     return Opinion(tried, agreed)
 
 
@@ -123,9 +121,14 @@ class _Search:
                 yield "mirrored", head, self._regressed(start, head)
         directions = self.white.basis.shape[1]
         starts = calibration.RIVAL_TRIES if thorough else int(directions <= calibration.RIVAL_DIRECTIONS)
+        agreed = 0
         for number in range(starts):
             head = number % len(heads)
-            yield "elsewhere", head, self._refined(self._random(head), self.alone(head))
+            found = self._refined(self._random(head), self.alone(head))
+            yield "elsewhere", head, found
+            agreed += found is not None
+            if agreed >= calibration.RIVAL_STARTS:
+                break
         if not thorough:
             return
         for head in heads:
