@@ -23,7 +23,7 @@ NOISY = NO_LAYER | FOUND
 Oracle = Callable[[np.ndarray], np.ndarray]
 
 
-LENGTHS, SIZES = (2, 3, 4, 6, 8, 12, 16), (1 / 3, 1.0, 2.0)
+LENGTHS, SIZES = tuple(range(2, 17)), (1 / 3, 2.0)
 
 
 def _layer(rng: np.random.Generator) -> AttentionLayer:
@@ -47,7 +47,11 @@ def _problem(
         g, scale = np.random.default_rng(seed), float(solution.stats.get("token_scale") or 1.0)
         number = min(num, 4_000)
         lengths = g.choice(LENGTHS, number)
-        x = scale * g.choice(SIZES, number)[:, None, None] * g.standard_normal((number, 16, layer.dim))
+        x = (
+            scale
+            * np.exp(g.uniform(*np.log(SIZES), number))[:, None, None]
+            * g.standard_normal((number, 16, layer.dim))
+        )
         y, mask = np.zeros((number, 16, layer.out_dim)), np.arange(16) < lengths[:, None]
         for length in LENGTHS:
             own = lengths == length

@@ -26,7 +26,7 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
     lengths = accepted_lengths(problem, state, inquiry)
     xs, ys = [], []
     chosen = rng.choice(lengths, number)
-    scales = state.scale * rng.choice(calibration.CERTIFY_SCALES, number)
+    scales = state.scale * np.exp(rng.uniform(*np.log(calibration.CERTIFY_SCALES), number))
     for length in lengths:
         own = scales[chosen == length]
         if len(own):
@@ -63,7 +63,7 @@ def wanted_lengths(config: ExtractConfig) -> list[int]:
     """Lengths of the certify sequences, up to the longest that the caller wants.
 
     >>> wanted_lengths(ExtractConfig()), wanted_lengths(ExtractConfig(certify_tokens=5))
-    ([2, 3, 4, 6, 8, 12, 16], [2, 3, 4, 5])
+    ([2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16], [2, 3, 4, 5])
     """
     most = config.certify_tokens
     return sorted({length for length in calibration.CERTIFY_LENGTHS if length < most} | {most})
@@ -80,7 +80,5 @@ def certify_sequences(state: State) -> int:
 def certified_range(state: State) -> str:
     """The inputs of which the claims speak, in words."""
     lengths = state.held_mask.sum(axis=1)
-    low, high = (
-        state.scale * factor for factor in (min(calibration.CERTIFY_SCALES), max(calibration.CERTIFY_SCALES))
-    )
+    low, high = (state.scale * factor for factor in calibration.CERTIFY_SCALES)
     return f"{lengths.min()} to {lengths.max()} Gaussian tokens of standard deviation {low:.3g} to {high:.3g}"

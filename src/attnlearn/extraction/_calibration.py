@@ -196,9 +196,9 @@ POLISHED = 5.0
 """The fit explains the answers when its residual is within this factor of the noise."""
 CERTIFY_SEQUENCES = 277
 CERTIFY_TOKENS = RANDOM_TOKENS
-CERTIFY_LENGTHS = (2, 3, 4, 6, 8, 12, 16)
-CERTIFY_SCALES = (1 / 3, 1.0, 2.0)
-"""Fresh Gaussian sequences, the tokens that every oracle must take, and the lengths and sizes that are tried. Tokens
+CERTIFY_LENGTHS = tuple(range(2, 17))
+CERTIFY_SCALES = (1 / 3, 2.0)
+"""Fresh Gaussian sequences, the tokens that every oracle must take, the lengths, and the smallest and largest size that are tried. Tokens
 twice as large have scores four times as large; with three times as large ones the rounding of right parameters (4e-14, d = 4) made
 errors of 3.4e-13. At delta = 1e-6 they speak of 95 % of the inputs (ln(1e6)/0.05). More only make that fraction
 larger; a caller who wants 99.3 % asks 2,000."""

@@ -21,7 +21,7 @@ class ExtractConfig:
 
     `certify_sequences` fresh sequences (None: 277, which speak of 95 % of the inputs, or as many as the parameter claim
     of a large layer takes beside the fitted ones) of two to `certify_tokens` Gaussian tokens judge the answer. Their
-    standard deviations are a third, one and two times `token_scale` (None: the scale at which the heads are neither uniform
+    standard deviations lie between a third and twice `token_scale` (None: the scale at which the heads are neither uniform
     nor saturated). With `target`, a function error that is enough, the certificate is judged by it.
 
     >>> ExtractConfig(certify_sequences=500).certify_tokens

@@ -222,7 +222,7 @@ def _shortfall(
             return Outcome.HEADS_INDISTINGUISHABLE
         if failed & {"C2.keys", "C2.spread", "C2.tied", "C2.symmetry"}:
             return Outcome.TOKENS_DEGENERATE
-        if failed and failed <= {"C1.coverage", "C1.copies"}:
+        if failed and failed <= {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}:
             return Outcome.TOO_FEW_EXAMPLES
         close = (certificate.check("C2.apart").value or 0.0) < CLOSE_HEADS
         return Outcome.HEADS_INDISTINGUISHABLE if close else Outcome.NOT_ESTABLISHED

@@ -69,6 +69,17 @@ POSITION_RIDGE = 1e-13
 POSITION_VALUES = 0.9
 """Share of different values from which on tokens count as continuous: 20,000 normal float32 numbers have 0.999."""
 
+POSITION_DEFICIENT = 0.02
+"""Share of sequences whose differences have a smaller rank than they could, up to which tokens may have a density (none would)."""
+VALUES_TOKENS = 2_000
+VALUES_STARTS = 8
+VALUES_STEPS = 20
+VALUES_ROUNDS = 6
+VALUES_GAP = 0.02
+VALUES_MOST = 16
+"""Tokens, starts, fixed-point steps, rounds of classes, width of the gaps between values relative to their range, and values at most, of the
+search for a direction in which tokens take few values."""
+
 # --- second opinion ---
 RIVAL_STARTS = 20
 RIVAL_TRIES = 40

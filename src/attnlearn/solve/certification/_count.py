@@ -24,7 +24,7 @@ from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion
 
 DENSITY = "the tokens of a sequence have a joint density"
 CENTRED = "sequences with a fixed sum and otherwise a joint density tell layers apart"
-GENERAL = "the layer is in general position, for these tokens take few values"
+GENERAL = "the layer is in general position, for these tokens have no density"
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,9 @@ def count_claim(
     sample = held.first(calibration.FLOOR_EXAMPLES)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
     checks = [
+        Check.compare(
+            "C2.evidence", fraction, calibration.UNCOVERED, unit="fraction of inputs", text="inputs that were not looked at"
+        ),
         Check.compare("C2.exact", eps, limit, unit="relative error", text="fit exact to rounding: error"),
         Check.compare(
             "C2.apart", head_separation(layer if support is None else on_support(layer, support)), apart,

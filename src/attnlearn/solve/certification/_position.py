@@ -12,7 +12,8 @@ balanced   Directions in which the *sum* of the tokens does not vary. If a linea
            (antipodal pairs, mirror images, orbits of a rotation, in any order), the sum lies in the map's fixed space.
            So a sum that varies in every direction excludes all such maps. Centred sequences are balanced too and identifiable:
            there the second opinion decides.
-continuous Whether every coordinate takes about as many values as there are tokens.
+continuous Whether tokens look as if they had a density: every coordinate takes about as many values as there are tokens, hardly
+           any sequence has differences of smaller rank, and no direction was found in which tokens take few values.
 
 Tokens that stand in every sequence ([CLS], BOS) are left out. Sequences are compared within one number of different keys. Relations
 are looked for on random subsets of about twice as many sequences as directions: a few free sequences among thousands of
@@ -76,9 +77,11 @@ def measure_position(x: Tokens, mask: Mask | None, seed: int = 0) -> Position:
         return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, False, False)
     free, rng = _white(tokens), np.random.default_rng([seed, 0x9051])
     tied, whole = _tied(free, rng)
-    return Position(
-        keys, _spread(free), tied, _functions(free, rng), _balanced(free), _continuous(tokens), whole
+    spread, deficient = _spread(free)
+    continuous = (
+        deficient <= calibration.POSITION_DEFICIENT and _continuous(tokens) and not _few_values(free, rng)
     )
+    return Position(keys, spread, tied, _functions(free, rng), _balanced(free), continuous, whole)
 
 
 def _distinct(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,13 +129,14 @@ def _white(tokens: Tokens) -> Tokens:
     return (centred @ (vectors[:, seen] / np.sqrt(values[seen]))).reshape(*tokens.shape[:2], -1)
 
 
-def _spread(tokens: Tokens) -> float:
-    """Rank of the differences within a sequence over its largest possible value, in the median."""
+def _spread(tokens: Tokens) -> tuple[float, float]:
+    """Rank of the differences within a sequence over its largest possible value in the median; share of smaller ranks."""
     few = tokens[: calibration.POSITION_LOOK]
     apart = few[:, 1:] - few[:, :1]
     values = np.linalg.svd(apart, compute_uv=False)
     ranks = np.sum(values > calibration.POSITION_ROUNDING**0.5 * values[:, :1], axis=1)
-    return float(np.median(ranks) / max(min(apart.shape[1:]), 1))
+    full = max(min(apart.shape[1:]), 1)
+    return float(np.median(ranks) / full), float(np.mean(ranks < full))
 
 
 def _tied(tokens: Tokens, rng: np.random.Generator) -> tuple[int, bool]:
@@ -211,3 +215,42 @@ def _continuous(tokens: Tokens) -> bool:
     different = [len(np.unique(column)) for column in rows.T]
     varying = [number for number in different if number > 1]
     return min(varying, default=0) >= calibration.POSITION_VALUES * len(rows)
+
+
+def _few_values(tokens: Tokens, rng: np.random.Generator) -> bool:
+    """Whether tokens take few values in some direction, also one that is no axis: flags, types of tokens, grids.
+
+    Such a direction has a kurtosis of its own, which fixed-point steps w <- E[z (w.z)^3] - 3 w find nearly. Its few values part the
+    tokens into classes, and in the true direction the covariance within the classes is zero.
+    """
+    rows = tokens.reshape(-1, tokens.shape[2])[: calibration.VALUES_TOKENS]
+    width = rows.shape[1]
+    if len(rows) < 4 * width:
+        return False
+    found = rng.standard_normal((width, calibration.VALUES_STARTS))
+    for _ in range(calibration.VALUES_STEPS):
+        found /= np.maximum(np.linalg.norm(found, axis=0), np.finfo(float).tiny)
+        along = rows @ found
+        found = rows.T @ (along * along * along) / len(rows) - 3 * found
+    return any(_parted(rows, direction) for direction in found.T)
+
+
+def _parted(rows: np.ndarray, direction: np.ndarray) -> bool:
+    """Whether classes along a direction leave another one, near it, without variance inside any class."""
+    for _ in range(calibration.VALUES_ROUNDS):
+        along = np.sort(rows @ direction)
+        gaps = np.diff(along)
+        wide = np.flatnonzero(gaps > calibration.VALUES_GAP * np.ptp(along))
+        if not 0 < len(wide) <= calibration.VALUES_MOST:
+            return False
+        edges = (along[wide] + along[wide + 1]) / 2
+        classes = np.searchsorted(edges, rows @ direction)
+        inside = np.zeros((rows.shape[1],) * 2)
+        for label in range(len(edges) + 1):
+            own = rows[classes == label]
+            inside += (own - own.mean(axis=0)).T @ (own - own.mean(axis=0))
+        values, vectors = np.linalg.eigh(inside / len(rows))
+        if values[0] < calibration.POSITION_ROUNDING:
+            return True
+        direction = vectors[:, 0]
+    return False
