@@ -112,13 +112,18 @@ def one_changed(rng):
 def reordered(rng):
     """Few sequences, their tokens in many orders: different arrays, and one and the same information."""
     d, k, m = _shape(rng)
-    k = max(k, 5)
+    k, jitter = max(k, 5), float(rng.choice([0.0, 1e-9, 1e-6]))
+
+    def copy(u: np.ndarray) -> np.ndarray:
+        x = shuffled(np.tile(u, (2500 // len(u), 1, 1)), rng)
+        return x + jitter * rng.standard_normal(x.shape)
+
     return _copied(
         "copies in other orders",
         rng,
         random_layer(rng, d, m),
         _gaussian(k, d),
-        lambda u: shuffled(np.tile(u, (2500 // len(u), 1, 1)), rng),
+        copy,
         _few(rng, d, k, m),
         target=1e-3,
     )

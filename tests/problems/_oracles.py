@@ -170,6 +170,19 @@ def batch_dependent(rng):
     return _problem("depends on the batch", rng, layer, oracle)
 
 
+def bucketed(rng):
+    """A layer at some lengths; at others the sequence is padded with tokens of zero that nobody masks."""
+    layer, size = _layer(rng), int(rng.integers(2, 5))
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, np.float64)
+        n, k, d = x.shape
+        missing = 0 if k <= 4 else -k % size
+        return forward(layer, np.concatenate([x, np.zeros((n, missing, d))], axis=1))[:, :k]
+
+    return _problem("padded to a multiple", rng, layer, oracle)
+
+
 def rounding(rng):
     """Answers with the digits of float32 or float16, or with four to eight decimals."""
     layer, kind = _layer(rng), str(rng.choice(["float32", "float16", "decimals"]))
@@ -212,6 +225,7 @@ ORACLES: dict[str, Callable[[np.random.Generator], Problem]] = {
     "oracle: far keys": distant,
     "oracle: drifting": drifting,
     "oracle: batch": batch_dependent,
+    "oracle: bucketed": bucketed,
     "oracle: rounding": rounding,
     "oracle: checkpoint": exchanged,
 }

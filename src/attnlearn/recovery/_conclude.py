@@ -220,7 +220,7 @@ def _shortfall(
         failed = {check.code for check in certificate.checks if check.status is Status.FAILS}
         if "C2.rivals" in failed:
             return Outcome.HEADS_INDISTINGUISHABLE
-        if failed & {"C2.keys", "C2.spread", "C2.tied", "C2.symmetry"}:
+        if failed & {"C2.keys", "C2.spread", "C2.tied", "C2.manifold", "C2.symmetry"}:
             return Outcome.TOKENS_DEGENERATE
         if failed and failed <= {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}:
             return Outcome.TOO_FEW_EXAMPLES

@@ -66,6 +66,8 @@ POSITION_ROUNDING = 1e-9
 1e-2 (Gaussian) to 1e-5 (LayerNormed words, 700 features); relations computed in float64 leave 1e-30, in float32 1e-14."""
 POSITION_RIDGE = 1e-13
 """Relative ridge of the normal equations of the quadratic regressions."""
+ELLIPSOID = 1e-3
+"""Smallest over largest curvature of a quadric that counts as an ellipsoid: LayerNorm's have 0.2 to 1, flags 1e-15."""
 POSITION_VALUES = 0.9
 """Share of different values from which on tokens count as continuous: 20,000 normal float32 numbers have 0.999."""
 
@@ -89,10 +91,10 @@ RIVAL_DIRECTIONS = 16
 RIVAL_EXACT = 1e-9
 RIVAL_ROUNDING = 30.0
 """Relative residual, and machine epsilons of the tokens, below which a fit of a head's outputs counts as another exact one."""
-RIVAL_APART = 1e-2
-"""Relative distance of scores below which two exact fits are the same head: fits that agree do so to 1e-6."""
+RIVAL_APART = 1e-4
 RIVAL_NEEDED = 1e3
-"""A head that changes the outputs by less than so many tolerances is not part of a rival."""
+"""Two exact fits are the same head if their scores are within 1e-4 of each other and within a thousand tolerances of the fit: fits that
+agree do so to 1e-6. A head that changes the outputs by less than so many tolerances is not part of a rival."""
 RIVAL_SCORES = 1e-3
 """Norm of scores on white tokens below which a head counts as flat."""
 RIVAL_EQUATIONS = 4
@@ -113,6 +115,8 @@ COPY_SHARED = 0.5
 """A sequence that shares this share of its tokens with another is a copy or a window of it."""
 COPY_CROWD = 3.0
 """... also where chance would allow it now and then, if it happens three times as often as among independent tokens."""
+COPY_MOST = 0.75
+"""Share of certify units that may have relatives: beyond it the rest are most likely relatives that were not recognised."""
 COPY_FREQUENT = 0.9
 """A token that stands in nine of ten sequences tells nothing about their kinship."""
 

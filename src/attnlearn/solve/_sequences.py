@@ -4,7 +4,8 @@ Claim C1 counts independent sequences. Identical ones (also in another order of 
 of the split. Near copies and windows of one document are found afterwards: a certify sequence that has a relative on
 another side is no evidence, and relatives on the certify side count once.
 Cost: one hash of every token; one product of certify sequences with others, at most `COPY_WIDTH` coordinates wide.
-What can fail: relatives that share fewer than half of their tokens, and jittered copies in another order, are not seen.
+What can fail: relatives that share fewer than half of their tokens are not seen; jittered copies in another order are seen only if the
+jitter is small.
 """
 
 from __future__ import annotations
@@ -102,7 +103,14 @@ def find_relatives(
     [0]
     """
     others, other_mask = others[: calibration.COPY_FIT], _first(other_mask)
-    near = _near(x, mask, others, other_mask, seed)
+    spread = max(float(np.std(others)), np.finfo(np.float32).tiny) * np.sqrt(x.shape[2])
+    near = np.concatenate(
+        [
+            _near(_flattened(x, mask), _flattened(others, other_mask), seed),
+            _near(*(_unordered(*side, spread, seed) for side in ((x, mask), (others, other_mask))), seed),
+        ],
+        axis=1,
+    )
     shared = _shared(token_names(x, mask), token_names(others, other_mask))
     number = len(x)
     pairs = np.concatenate([near, shared], axis=1)
@@ -116,13 +124,12 @@ def _first(mask: Mask | None) -> Mask | None:
     return None if mask is None else mask[: calibration.COPY_FIT]
 
 
-def _near(x: Tokens, mask: Mask | None, others: Tokens, other_mask: Mask | None, seed: int) -> np.ndarray:
+def _near(own: np.ndarray, rest: np.ndarray, seed: int) -> np.ndarray:
     """Pairs (certify sequence, sequence) that are closer than independent ones ever are; others are numbered after certify.
 
     The cosine of two independent sequences has variance 1/D with D the directions in which they vary, read off the data
     by the median. Beyond the cosine that one of n pairs exceeds with probability `COPY_CHANCE` a pair is a near copy.
     """
-    own, rest = (_flattened(*side) for side in ((x, mask), (others, other_mask)))
     mean = rest.mean(axis=0)
     spread = np.maximum(rest.std(axis=0), np.finfo(np.float32).tiny)
     own, rest = (
@@ -157,6 +164,16 @@ def copy_limit(cosine: np.ndarray, number: int) -> float:
 def _flattened(x: Tokens, mask: Mask | None) -> np.ndarray:
     whole = x if mask is None else x * mask[..., None]
     return whole.reshape(len(x), -1).astype(np.float32)
+
+
+def _unordered(x: Tokens, mask: Mask | None, spread: float, seed: int) -> np.ndarray:
+    """Numbers that tell sequences apart and do not depend on the order of their tokens."""
+    rng = np.random.default_rng([seed, 0x5E7])
+    mix = rng.standard_normal((x.shape[2], calibration.COPY_WIDTH)).astype(np.float32)
+    seen = np.tanh(
+        (x / spread).astype(np.float32) @ mix + rng.uniform(-1, 1, calibration.COPY_WIDTH).astype(np.float32)
+    )
+    return (seen if mask is None else seen * mask[..., None]).sum(axis=1)
 
 
 def _shared(own: np.ndarray, others: np.ndarray) -> np.ndarray:

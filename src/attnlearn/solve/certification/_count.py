@@ -61,7 +61,7 @@ def look_at_tokens(layer: AttentionLayer, held: Held, fitted: Held, designed: bo
         return Seen(None, second_opinion(layer, fitted))
     x, mask = _both(held, fitted)
     position = measure_position(x, mask)
-    suspicious = not position.free or position.balanced > 0 or position.spread < 1
+    suspicious = not position.free or position.balanced > 0 or position.spread < 1 or position.quadrics > 0
     return Seen(position, second_opinion(layer, fitted, thorough=suspicious))
 
 
@@ -160,6 +160,11 @@ def _position_checks(position: Position, opinion: Opinion) -> list[Check]:
             unit="directions", text="directions of a sequence that its other tokens determine",
         ),
     ]  # fmt: skip
+    checks.append(
+        Check.compare(
+            "C2.manifold", position.quadrics, 0, unit="quadrics", text="quadrics that hold all tokens"
+        )
+    )
     if position.balanced:
         checks.append(
             Check.compare(

@@ -12,6 +12,8 @@ balanced   Directions in which the *sum* of the tokens does not vary. If a linea
            (antipodal pairs, mirror images, orbits of a rotation, in any order), the sum lies in the map's fixed space.
            So a sum that varies in every direction excludes all such maps. Centred sequences are balanced too and identifiable:
            there the second opinion decides.
+quadrics   Quadrics that hold all tokens, but for one ellipsoid. Tokens in a union of subspaces lie on quadrics, and there a head can be
+           made of the parts of others.
 continuous Whether tokens look as if they had a density: every coordinate takes about as many values as there are tokens, hardly
            any sequence has differences of smaller rank, and no direction was found in which tokens take few values.
 
@@ -43,6 +45,7 @@ class Position:
     tied: int
     functions: int
     balanced: int
+    quadrics: int
     continuous: bool
     whole: bool
 
@@ -70,18 +73,18 @@ def measure_position(x: Tokens, mask: Mask | None, seed: int = 0) -> Position:
     distinct, multiple = _distinct(names)
     keys = _telling_keys(distinct, multiple)
     if keys < 3:
-        return Position(keys, 0.0, 0, 0, 0, False, False)
+        return Position(keys, 0.0, 0, 0, 0, 0, False, False)
     chosen = _largest_class(distinct, multiple)
     tokens = _free_tokens(x[chosen], names[chosen])
     if tokens.shape[1] < 2:
-        return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, False, False)
+        return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, 0, False, False)
     free, rng = _white(tokens), np.random.default_rng([seed, 0x9051])
     tied, whole = _tied(free, rng)
     spread, deficient = _spread(free)
-    continuous = (
-        deficient <= calibration.POSITION_DEFICIENT and _continuous(tokens) and not _few_values(free, rng)
-    )
-    return Position(keys, spread, tied, _functions(free, rng), _balanced(free), continuous, whole)
+    many, few = _continuous(tokens), _few_values(free, rng)
+    quadrics = _quadrics(free, few) if many else 0
+    continuous = many and not few and deficient <= calibration.POSITION_DEFICIENT
+    return Position(keys, spread, tied, _functions(free, rng), _balanced(free), quadrics, continuous, whole)
 
 
 def _distinct(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -254,3 +257,30 @@ def _parted(rows: np.ndarray, direction: np.ndarray) -> bool:
             return True
         direction = vectors[:, 0]
     return False
+
+
+def _quadrics(tokens: Tokens, flagged: bool) -> int:
+    """Quadrics that contain all tokens: none count if there is one only, and that is an ellipsoid or a direction of two values.
+
+    On an ellipsoid the theorem holds. A direction of two values (`flagged`) is the claim's to name.
+    """
+    width = tokens.shape[2]
+    left, right = np.triu_indices(width)
+    features = 1 + width + len(left)
+    rows = tokens.reshape(-1, width)[: 2 * features + calibration.POSITION_SEQUENCES]
+    if features > calibration.POSITION_FEATURES or len(rows) < features + calibration.POSITION_SEQUENCES:
+        return 0
+    columns = np.concatenate([np.ones((len(rows), 1)), rows, rows[:, left] * rows[:, right]], axis=1)
+    sizes = np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny)
+    values, vectors = np.linalg.eigh((columns / sizes).T @ (columns / sizes))
+    number = int(np.sum(values < calibration.POSITION_ROUNDING * values[-1]))
+    if number != 1:
+        return number
+    form = np.zeros((width, width))
+    form[left, right] = (vectors[:, 0] / sizes)[1 + width :]
+    spectrum = np.linalg.eigvalsh(form + form.T)
+    definite = (
+        np.abs(spectrum).min() > calibration.ELLIPSOID * np.abs(spectrum).max()
+        and spectrum[0] * spectrum[-1] > 0
+    )
+    return 0 if definite or flagged else 1

@@ -104,6 +104,7 @@ class _Search:
     def __init__(self, layer: AttentionLayer, held: Held, seed: int) -> None:
         rounding = float(np.finfo(held.x.dtype).eps)
         self.tolerance = max(calibration.RIVAL_EXACT, calibration.RIVAL_ROUNDING * rounding)
+        self.same = max(calibration.RIVAL_APART, calibration.RIVAL_NEEDED * self.tolerance)
         self.layer = layer.astype(np.float64)
         rows = calibration.RIVAL_EQUATIONS * layer.dim * (layer.dim + 1 + layer.out_dim)
         number = max(calibration.RIVAL_LEAST, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
@@ -206,7 +207,7 @@ class _Search:
         replaced = list(self._closest()) if how == "merged" else [head]
         found = self._needed(found)
         apart = self._apart(found, self._of(replaced))
-        if apart <= calibration.RIVAL_APART:
+        if apart <= self.same:
             return None
         others = [other for other in range(self.layer.num_heads) if other not in replaced]
         rest = self.layer
@@ -221,7 +222,7 @@ class _Search:
 
     def _needed(self, found: AttentionLayer) -> AttentionLayer:
         """The heads that cannot be left out, equal ones as one."""
-        found = found.canonical(calibration.RIVAL_APART)
+        found = found.canonical(self.same)
         sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.FLOOR_EXAMPLES)
         while found.num_heads > 1:
             effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
