@@ -66,12 +66,11 @@ def test_every_length_and_size_is_asked(layer, seed):
     assert found["longest"] == 16
     seen = state.held_mask[..., None] * state.held_x
     sizes = np.sqrt((seen**2).sum(axis=(1, 2)) / (D * lengths)) / 0.5
-    long = sizes[lengths >= 6]  # enough numbers to tell the three sizes apart
-    nearest = np.abs(np.log(long[:, None] / np.array(calibration.CERTIFY_SCALES))).argmin(axis=1)
-    assert np.bincount(nearest, minlength=3).min() > 0.2 * len(long)
-    np.testing.assert_allclose(
-        [long[nearest == index].mean() for index in range(3)], calibration.CERTIFY_SCALES, rtol=0.1
-    )
+    long = np.log(sizes[lengths >= 8])  # enough numbers to tell the size
+    low, high = np.log(calibration.CERTIFY_SCALES)
+    shares = np.histogram(long, bins=np.linspace(low, high, 5))[0] / len(long)
+    assert shares.min() > 0.15  # evenly over the range
+    assert np.mean((long > low - 0.5) & (long < high + 0.5)) == 1.0
     np.testing.assert_allclose(
         state.held_y * state.held_mask[..., None],
         layer(state.held_x, state.held_mask) * state.held_mask[..., None],
@@ -89,10 +88,10 @@ def test_the_order_of_lengths_is_random(layer, seed):
 def test_the_range_is_named(layer, seed):
     problem = Problem(Oracle.wrap(layer), D, config=ExtractConfig(certify_tokens=8))
     state, _ = ask(problem, learned(layer, scale=0.6), Tools(seed=seed))
-    assert certified_range(state) == "2 to 8 Gaussian tokens of standard deviation 0.2 to 1.8"
+    assert certified_range(state) == "2 to 8 Gaussian tokens of standard deviation 0.2 to 1.2"
 
 
-@pytest.mark.parametrize(("most", "wanted"), [(99, 16), (16, 16), (15, 12), (6, 6), (5, 4)])
+@pytest.mark.parametrize(("most", "wanted"), [(99, 16), (16, 16), (15, 15), (6, 6), (4, 4), (3, 3)])
 def test_lengths_that_the_oracle_takes(most, wanted, layer):
     problem = Problem(Oracle.wrap(Recorder(layer, most)), D)
     state = learned(layer)
@@ -230,7 +229,7 @@ def best_three(scores):
 CHANGED = {
     "window": lambda layer: scores_changed(layer, window),
     "three best keys": lambda layer: scores_changed(layer, best_three),
-    "clipped tokens": lambda layer: lambda x: layer(np.clip(x, -5.0, 5.0)),
+    "clipped tokens": lambda layer: lambda x: layer(np.clip(x, -2.0, 2.0)),
 }
 
 

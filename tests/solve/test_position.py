@@ -97,7 +97,7 @@ FREE_KINDS: dict[str, tuple[Callable[[Rng], np.ndarray], dict]] = {
 }
 
 TIED_KINDS: dict[str, tuple[Callable[[Rng], np.ndarray], dict]] = {
-    "antipodal": (antipodal, {"keys": 4, "tied": 6, "functions": 3, "balanced": 3, "continuous": True}),
+    "antipodal": (antipodal, {"keys": 4, "tied": 6, "functions": 3, "balanced": 3, "quadrics": 0}),
     "shuffled antipodal": (lambda rng: shuffled(antipodal(rng), rng), {"tied": 3, "functions": 3, "balanced": 3}),
     "mirror images": (mirrored, {"tied": 6, "functions": 3, "balanced": 1, "continuous": False}),
     "shuffled mirror images": (lambda rng: shuffled(mirrored(rng), rng), {"tied": 1, "balanced": 1}),
@@ -206,3 +206,32 @@ def test_too_few_sequences_to_stack_all_tokens(rng: Rng) -> None:
     assert (found.tied, found.whole) == (0, False)
     x = np.concatenate([x[:, :6], x[:, :6] @ np.diag([1.0, 2.0, 3.0])], axis=1)
     assert measure_position(x, None).tied > 0
+
+
+def _turned(x: np.ndarray, rng: Rng) -> np.ndarray:
+    return x @ np.linalg.qr(rng.standard_normal((x.shape[2],) * 2))[0]
+
+
+def test_tokens_in_a_union_of_subspaces_lie_on_quadrics(rng: Rng) -> None:
+    part = rng.random((400, 4, 1)) < 0.5
+    x = rng.standard_normal((400, 4, 4)) * np.where(part, np.arange(4) < 2, np.arange(4) >= 2)
+    assert measure_position(_turned(x, rng), None).quadrics == 4  # products of one coordinate of each part
+    one = rng.standard_normal((400, 5, 1)) * np.eye(4)[rng.integers(4, size=(400, 5))]
+    assert measure_position(_turned(one, rng), None).quadrics >= 6
+
+
+def test_an_ellipsoid_is_no_union(rng: Rng) -> None:
+    x = rng.standard_normal((400, 4, 4))
+    x = x / np.linalg.norm(x, axis=2, keepdims=True) * [1.0, 2.0, 0.5, 1.0] + [3.0, 0.0, 1.0, 0.0]
+    found = measure_position(_turned(x, rng), None)
+    assert found.quadrics == 0
+    assert found.continuous
+
+
+@pytest.mark.parametrize("values", [2, 4])
+def test_few_values_in_a_direction_that_is_no_axis(values: int, rng: Rng) -> None:
+    x = rng.standard_normal((600, 4, 5))
+    x[..., 0] = rng.integers(values, size=(600, 4))
+    found = measure_position(_turned(x, rng), None)
+    assert not found.continuous
+    assert found.quadrics == 0

@@ -124,8 +124,8 @@ def test_realizability_lemma_by_evaluation():
 
 def test_train_file_reports_missing_arrays(tmp_path):
     np.savez(tmp_path / "bad.npz", x=np.zeros((2, 3, 4)))
-    with pytest.raises(ValueError, match="path: must hold the arrays x and y"):
+    with pytest.raises(ValueError, match=r"path: bad\.npz must hold x and y"):
         train_file(tmp_path / "bad.npz")
     (tmp_path / "junk.npz").write_bytes(b"junk")
-    with pytest.raises(ValueError, match=r"path: must be an .npz file"):
+    with pytest.raises(ValueError, match=r"path: must be a valid .npz file"):
         train_file(tmp_path / "junk.npz")

@@ -41,22 +41,31 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
 
 
 def accepted_lengths(problem: Problem, state: State, inquiry: Inquiry) -> list[int]:
-    """The lengths to ask: those of the plan that the oracle answers, probed from the longest down.
+    """The lengths to ask: those of the plan that the oracle answers, found by bisection.
 
     An oracle that refuses sequences above some length is certified up to that length.
     """
     lengths = wanted_lengths(problem.config)
-    while len(lengths) > 1 and lengths[-1] > calibration.CERTIFY_TOKENS:
-        tokens = state.scale * np.ones((1, lengths[-1], problem.dim))
-        try:
-            inquiry.ask(tokens, keep=False, fresh=True)
-            break
-        except Stop as stop:
-            if stop.outcome_name != "ORACLE_FAILED":
-                raise
-            inquiry.ask(tokens[:, : calibration.CERTIFY_TOKENS], keep=False, fresh=True)  # ends if it is dead
-            lengths = lengths[:-1]
-    return lengths
+    if _answers(lengths[-1], problem, state, inquiry):
+        return lengths
+    short = state.scale * np.ones((1, calibration.CERTIFY_TOKENS, problem.dim))
+    inquiry.ask(short, keep=False, fresh=True)  # ends the run if the oracle is dead
+    low, high = lengths.index(calibration.CERTIFY_TOKENS), len(lengths) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _answers(lengths[middle], problem, state, inquiry) else (low, middle)
+    return lengths[: low + 1]
+
+
+def _answers(length: int, problem: Problem, state: State, inquiry: Inquiry) -> bool:
+    """Whether the oracle takes sequences of that length; an empty budget ends the run."""
+    try:
+        inquiry.ask(state.scale * np.ones((1, length, problem.dim)), keep=False, fresh=True)
+    except Stop as stop:
+        if stop.outcome_name != "ORACLE_FAILED":
+            raise
+        return False
+    return True
 
 
 def wanted_lengths(config: ExtractConfig) -> list[int]:
