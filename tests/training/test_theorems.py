@@ -69,7 +69,7 @@ def test_run_bound_needs_its_violations():
 def test_recursion_bounds_the_replayed_distances(seed):
     x, y = TokenizedMixture(tokens=3, dim=4, signal=0.6, noise=0.05).sample(20, seed=seed)
     config = TrainConfig(replays=20, init_scale=0.5)
-    solution = fit(x, y, num_heads=256, step=0.05, max_steps=60, config=config)
+    solution = fit(x, y, num_heads=256, step=0.05, max_steps=60, config=config, raise_on_failure=False)
     evidence = solution.phase("replay").evidence
     true, bound = np.array(evidence["leave_one_out_distance"]), np.array(evidence["distance_bound"], float)
     assert np.all(bound < DIVERGED)

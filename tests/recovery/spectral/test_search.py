@@ -120,7 +120,7 @@ def test_words_of_a_list_repeat_and_signs_are_modelled(rng, tools) -> None:
         (signs, False),
         (tokens(rng), False),
     ):
-        problem, state = prepared(x, x, tools)
+        problem, state = prepared(x, AttentionLayer.random(2, DIM, seed=1)(x), tools)
         assert repeated(problem, state) is expected
 
 
