@@ -272,7 +272,7 @@ def write_tensors(
     with atomic_path(path) as temporary, temporary.open("wb") as handle:
         handle.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            handle.write(memoryview(whole[name].reshape(-1)).cast("B") if whole[name].size else b"")
+            handle.write(whole[name].reshape(-1).data.cast("B") if whole[name].size else b"")
 
 
 def _plain(tensor: np.ndarray) -> np.ndarray:

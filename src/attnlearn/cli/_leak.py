@@ -59,8 +59,8 @@ def leak(
                 progress=options.progress,
             )
     except KeyboardInterrupt as interrupt:
-        if getattr(interrupt, "leak", None) is not None:
-            _show(interrupt.leak, plot, options)
+        if (finished := getattr(interrupt, "leak", None)) is not None:
+            _show(finished, plot, options)
         raise
     _show(found, plot, options)
 

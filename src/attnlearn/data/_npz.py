@@ -7,11 +7,12 @@ What can fail: anything in the file that is damaged, too large or pickled is ref
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.lib import format as npy
@@ -128,10 +129,12 @@ def _header(handle: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
 def _unpack(archive: zipfile.ZipFile, member: _Member) -> np.ndarray:
     """The array in memory, its checksum compared."""
     flat = np.empty(math.prod(member.shape), member.dtype)
-    into, done = memoryview(flat).cast("B"), 0
+    into, done = flat.data.cast("B"), 0
     with archive.open(member.info) as handle:
         handle.read(member.begin)
-        while done < len(into) and (more := handle.readinto(into[done : done + 2**20])):
+        while done < len(into) and (
+            more := cast(io.BufferedIOBase, handle).readinto(into[done : done + 2**20])
+        ):
             done += more
         _refuse(
             done == len(into) and not handle.read(1), member.name, "must be as long as its header says", done

@@ -2,7 +2,8 @@
 
 An oracle may be an attention layer on short sequences or small tokens only: one with a window, a limit on keys or length, clipped
 tokens or capped scores is. So the sequences have 2 to 16 Gaussian tokens, and standard deviations from a third to twice
-the scale at which the heads are neither uniform nor saturated. The claims name this range and speak of no other.
+the scale at which the heads are neither uniform nor saturated. The claims name this range and speak of no other. A few sequences
+of larger tokens are asked as well: C2 and C3 are withheld from an oracle that is plainly something else there.
 These answers are never taken from a checkpoint or a cache: they are the only evidence that the oracle still is what was learned.
 """
 
@@ -37,7 +38,12 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
     order = rng.permutation(number)
     x, y, mask = (array[order] for array in padded(xs, ys))
     found = {"certify_sequences": number, "longest": int(max(lengths)), **counts(problem.oracle)}
-    return replace(state, held_x=x, held_y=y, held_mask=mask), found
+    shape = (calibration.LARGER_SEQUENCES, max(lengths), problem.dim)
+    beyond = inquiry.ask(
+        calibration.LARGER * state.scale * rng.standard_normal(shape), keep=False, fresh=True
+    )
+    held = {"held_x": x, "held_y": y, "held_mask": mask, "larger_x": beyond[0], "larger_y": beyond[1]}
+    return replace(state, **held), found
 
 
 def accepted_lengths(problem: Problem, state: State, inquiry: Inquiry) -> list[int]:

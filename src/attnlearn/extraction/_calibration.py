@@ -202,6 +202,11 @@ CERTIFY_SCALES = (1 / 3, 2.0)
 twice as large have scores four times as large; with three times as large ones the rounding of right parameters (4e-14, d = 4) made
 errors of 3.4e-13. At delta = 1e-6 they speak of 95 % of the inputs (ln(1e6)/0.05). More only make that fraction
 larger; a caller who wants 99.3 % asks 2,000."""
+LARGER = 4.0
+LARGER_SEQUENCES = 28
+LARGER_ERROR = 1e3
+"""Size of further tokens over the scale, sequences of them, and how many times the error that counts as exact they may show: scores
+are sixteen times as large there, and with them the rounding of right parameters. Clipped tokens and capped scores leave 1e-2 and more."""
 CERTIFY_EQUATIONS = 2.5
 """Equations for each unknown of the scores, on fitted and fresh queries together: with 1.7, 2.25, 3 and 4.5 in the experiment
 above the smallest eigenvalue of the Jacobian was 0.006, 0.018, 0.031 and 0.044, and its bound took 480, 288, 224 and 192

@@ -45,6 +45,7 @@ from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
 from attnlearn.oracle import BudgetSpent, Oracle
 from attnlearn.oracle._cache import OracleChanged
+from attnlearn.solve._calibration import EXACT_MOST
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._heads import head_separation
 from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
@@ -189,6 +190,7 @@ def conclude(
             layer, held, asked, scale=scale, rank=tangent, target=problem.config.target,
             where=f" of {certified_range(state)}", designed=True, on_step=on_step,
         )  # fmt: skip
+    certificate = certificate.resting_on(judged_beyond(state, layer))
     certificate, exact = judged_by_answers(judged_by_fit(certificate, state, layer), state)
     errors = unit_errors(layer, held, scale)
     floor = rounding_floor(layer, held, scale)
@@ -233,6 +235,20 @@ def _enough_for_whole(layer: AttentionLayer, asked: Held) -> bool:
     scores = score_unknowns(m, d, None)
     rows = max(scores / telling(m, o, layer.causal), (scores + m * d * o + o) / o)
     return calibration.CERTIFY_EQUATIONS * rows <= asked.mask[asked.mask.sum(1) > 1].sum()
+
+
+def judged_beyond(state: State, layer: AttentionLayer) -> Check:
+    """C2 and C3 need an oracle that is no other function on larger tokens, beyond the range that the claims name."""
+    beyond = Held(state.larger_x.astype(layer.dtype), state.larger_y.astype(layer.dtype))
+    scale = example_scale(beyond)
+    limit = exactness_limit(rounding_floor(layer, beyond, scale), layer.dtype)
+    return Check.compare(
+        "C2.beyond",
+        float(unit_errors(layer, beyond, scale).max()),
+        min(calibration.LARGER_ERROR * limit, EXACT_MOST),
+        unit="relative error",
+        text=f"largest error on tokens of {calibration.LARGER:g} times the scale",
+    )
 
 
 def judged_by_fit(certificate: Certificate, state: State, layer: AttentionLayer) -> Certificate:

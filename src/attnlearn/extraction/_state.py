@@ -58,7 +58,8 @@ class State:
     displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, with
     the ranks that they were fitted at, residual.
     asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
-    ask, which no checkpoint keeps: held_x, held_y, held_mask, seen by the certificate alone.
+    ask, which no checkpoint keeps: held_x, held_y, held_mask, and larger_x, larger_y beyond their range,
+    seen by the certificate alone.
 
     >>> State().noise is None
     True
@@ -90,6 +91,8 @@ class State:
     held_x: Tokens | None = None
     held_y: Outputs | None = None
     held_mask: Mask | None = None
+    larger_x: Tokens | None = None
+    larger_y: Outputs | None = None
 
 
 LENGTHS = (1, 2, 3)

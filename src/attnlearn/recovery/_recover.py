@@ -90,8 +90,9 @@ def recover(
         check_start(start, examples, causal, num_heads)
     members, unit = independent_units(examples, groups)
     if unit == "distinct input" and members.max() + 1 < FEWEST_UNITS <= examples.num:
-        few = {"distinct": int(members.max()) + 1, "examples_needed": CERTIFIED_LEAST}
-        return _raised(Solution.failed(Outcome.TOO_FEW_EXAMPLES, **few), target, raise_on_failure)
+        distinct = int(members.max()) + 1
+        failed = Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=CERTIFIED_LEAST)
+        return _raised(failed, target, raise_on_failure)
     split = Split.make(examples.num, groups=members, unit=unit, seed=seed)
     with tools.progress.phase("plan"):
         plan = make_plan(examples, len(split.fit), num_heads, drawn is not None, memory)

@@ -46,7 +46,7 @@ class Held:
 
     def first(self, number: int) -> Held:
         """The first sequences, as many as `number`, without their units."""
-        return Held(*(None if a is None else a[:number] for a in (self.x, self.y, self.mask)))
+        return Held(self.x[:number], self.y[:number], None if self.mask is None else self.mask[:number])
 
     def fingerprint(self) -> str:
         """SHA-256 of the examples: what was looked at, on record."""

@@ -107,7 +107,7 @@ def find_relatives(
     near = np.concatenate(
         [
             _near(_flattened(x, mask), _flattened(others, other_mask), seed),
-            _near(*(_unordered(*side, spread, seed) for side in ((x, mask), (others, other_mask))), seed),
+            _near(_unordered(x, mask, spread, seed), _unordered(others, other_mask, spread, seed), seed),
         ],
         axis=1,
     )

@@ -43,7 +43,9 @@ def function_claim(
     units = int(independent.sum())
     above = _allowed(units, covered, delta)
     eps = float(errors.max() if above is None else np.sort(errors[independent])[-1 - above])
-    uncovered = min(1.0, float(np.log(1 / delta) / max(units, 1))) if above is None else 1 - covered
+    uncovered = min(1.0, float(np.log(1 / delta) / max(units, 1)))
+    if above is not None and covered is not None:
+        uncovered = 1 - covered
     fraction, floor = 1 - uncovered, small * scale
     checks = [
         Check.compare("C1.error", eps, limit, unit="relative error", text="error that is claimed"),
