@@ -84,7 +84,7 @@ def recovered(case: dict[str, Any], folder: str) -> dict[str, Any]:
     import time
 
     from attnlearn import data, distance, recover
-    from attnlearn.recovery.spectral import SpectralConfig
+    from attnlearn import SpectralConfig
 
     layer = truth(case)
     began = time.perf_counter()

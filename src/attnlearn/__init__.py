@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from attnlearn.convert._safetensors import load as load
     from attnlearn.diagnosis import Conditions as Conditions
     from attnlearn.diagnosis import conditions as conditions
+    from attnlearn.recovery import Explanation as Explanation
+    from attnlearn.recovery import SpectralConfig as SpectralConfig
+    from attnlearn.recovery import explain as explain
     from attnlearn.recovery import recover as recover
     from attnlearn.reporting import report as report
 
@@ -51,17 +54,20 @@ _EXPORTS = {
     "CompressConfig": "attnlearn.compression",
     "Conditions": "attnlearn.diagnosis",
     "Distance": "attnlearn._distance",
+    "Explanation": "attnlearn.recovery",
     "MultiHeadAttentionClassifier": "attnlearn.compat",
     "NotEstablished": "attnlearn._errors",
     "OracleError": "attnlearn._errors",
     "Outcome": "attnlearn._result",
     "Phase": "attnlearn._result",
     "Solution": "attnlearn._result",
+    "SpectralConfig": "attnlearn.recovery",
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
     "conditions": "attnlearn.diagnosis",
     "compress": "attnlearn.compression",
     "distance": "attnlearn._distance",
+    "explain": "attnlearn.recovery",
     "extract": "attnlearn.extraction",
     "load": "attnlearn.convert._safetensors",
     "recover": "attnlearn.recovery",

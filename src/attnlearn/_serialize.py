@@ -140,10 +140,9 @@ def solution_text(solution: Solution) -> str:
         if check.status is Status.FAILS
     ]
     lines += _first(claims, CLAIMS, "claims") + _first(fails, FAILS, "checks fail")
-    if solution.phases:
-        lines.append(
-            "phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in solution.phases)
-        )
+    ran = [phase for phase in solution.phases if "skipped" not in phase.evidence]
+    if ran:
+        lines.append("phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in ran))
     return "\n".join(
         line if len(line) <= LINE or line.startswith("cause") else line[: LINE - 1] + "…" for line in lines
     )

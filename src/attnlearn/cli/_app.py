@@ -10,6 +10,7 @@ from attnlearn.cli import (
     _conditions,
     _convert,
     _doctor,
+    _explain,
     _extract,
     _inspect,
     _leak,
@@ -32,6 +33,7 @@ app.command(_inspect.inspect)
 app.command(_convert.convert)
 app.command(_sample.sample)
 app.command(_record.record)
+app.command(_explain.explain)
 app.command(_recover.recover)
 app.command(_extract.extract)
 app.command(_leak.leak)

@@ -16,9 +16,10 @@ def recover(
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     heads: int | None = None,
-    method: str = "spectral",
+    method: str = "auto",
     causal: bool | None = None,
     target: float | None = None,
+    time_limit: float | None = None,
     start: Path | None = None,
     memory: str | None = None,
     options: Long | None = None,
@@ -34,11 +35,13 @@ def recover(
     heads
         Number of heads, if you know it; otherwise it is found.
     method
-        spectral (fast) or sculpt (the paper's algorithm).
+        auto (a table of proposers, see attnlearn explain), moment, wide or sculpt (the paper's algorithm).
     causal
         Whether the layer is causal; found from the data when left out.
     target
         Function error that is enough.
+    time_limit
+        Seconds after which the run ends with the best answer so far; with a checkpoint it can be resumed.
     start
         A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against
         them, without a search.
@@ -56,6 +59,7 @@ def recover(
         method=method,
         causal=causal,
         target=target,
+        time_limit=time_limit,
         start=None if start is None else attnlearn.load(start),
         memory=memory,
         **keywords,

@@ -10,7 +10,7 @@ import numpy as np
 from attnlearn._certificate import Check
 from attnlearn._layer import AttentionLayer
 from attnlearn.diagnosis import _calibration as calibration
-from attnlearn.recovery.spectral._calibration import LINEAR_SHARE
+from attnlearn.recovery._calibration import LINEAR_SHARE
 
 TEXTS = {
     "attention.scores": "standard deviation of the weakest head's scores",

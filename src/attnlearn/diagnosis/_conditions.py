@@ -19,8 +19,12 @@ from attnlearn.data import Gaussian, as_examples
 from attnlearn.diagnosis import _attention, _identifiability, _weights
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice
-from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
+from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap, problem_of, tools_of
 from attnlearn.diagnosis._judge import Facts, judge_data, judge_layer
+from attnlearn.recovery._explain import rows_of
+from attnlearn.recovery._problem import Need
+from attnlearn.recovery._proposers import TABLES
+from attnlearn.recovery._signals import measure
 from attnlearn.solve._chunks import whitening
 
 
@@ -107,18 +111,22 @@ def _of_data(x: Any, y: Any, seed: int) -> Conditions:
     examples = as_examples(x, y)
     chosen = np.arange(min(examples.num, calibration.MOST_SEQUENCES))
     x, y, mask = examples.take(chosen)
-    gap, evidence, state = data_gap(x, y, mask, seed)
-    rank = int(evidence.get("support_rank", 0))
+    problem = problem_of(x, y, mask, None, seed)
+    signals = measure(problem, tools_of(seed))
+    seen = signals.evidence if isinstance(signals, Need) else signals.evidence()
+    rows = () if isinstance(signals, Need) else rows_of(TABLES["auto"], problem, signals)
+    gap = data_gap(problem, signals, seed)
     keys = x.shape[1] if mask is None else int(mask.sum(axis=1).max())
     checks = [
-        *_identifiability.token_checks(keys, rank, examples.dim),
+        *_identifiability.token_checks(keys, int(seen.get("support_rank", 0)), examples.dim),
         *_weights.unseen_checks(_weights.TEXTS | _attention.TEXTS),
         _attention.nonlinear_check(gap.share, examples.dtype),
         *_weights.unseen_checks(_identifiability.UNSEEN),
         *_gap_checks(gap, gap.heads, examples.tokens, examples.out_dim),
     ]
-    figures = _figures(gap, x, gap.heads) | {"causal": bool(state.causal), "examples": examples.num}
-    return Conditions(tuple(checks), figures, judge_data(gap, examples, keys))
+    figures = _figures(gap, x, gap.heads)
+    figures |= {"causal": bool(seen.get("causal")), "examples": examples.num}
+    return Conditions(tuple(checks), figures, judge_data(gap, examples, keys, rows))
 
 
 def _gap_checks(gap: Gap, heads: int, tokens: int, out_dim: int) -> list[Check]:

@@ -1,12 +1,12 @@
 """The spectral gap: how far the weakest head stands above the noise floor of the moment.
 
-Theory, section 3. With a layer the expected singular values are computed, not sampled: to first order in the
+With a layer the expected singular values are computed, not sampled: to first order in the
 derivative of the attention the moment is D + swap(D),
 
     D = sum_i vec(B_i [Theta_i; c_i]) vec(W_i Omega)^T,    B_i = mean over rows a, keys b != a of alpha (1 - alpha) q_a q_a^T
 
 in white coordinates, q_a = (z_a, 1), Omega the output whitening; B_i is where saturated and weak attention both lose.
-With data alone the moment itself is measured (`moment`, `count`). The floor is that of the spectral route either way and
+With data alone the moment itself is measured. The floor is that of `recover` either way and
 falls with the square root of the number of examples.
 
 Cost: one pass over the tokens given. What can fail: beyond first order (saturated heads) the values are off; calibrated
@@ -23,16 +23,13 @@ from jaxtyping import Float
 from attnlearn._layer import AttentionLayer
 from attnlearn.data import as_examples
 from attnlearn.diagnosis import _calibration as calibration
-from attnlearn.engine import Engine, Progress, Stop, Tools
-from attnlearn.recovery.spectral._calibration import ABOVE_FLOOR
-from attnlearn.recovery.spectral._count import count
-from attnlearn.recovery.spectral._floor import measured_floor, noise_floor
-from attnlearn.recovery.spectral._moment import moment
-from attnlearn.recovery.spectral._operator import MomentOperator
-from attnlearn.recovery.spectral._prepare import prepare
-from attnlearn.recovery.spectral._rows import RowSource
-from attnlearn.recovery.spectral._state import Problem, State
-from attnlearn.solve._chunks import Whitening
+from attnlearn.engine import Engine, Progress, Tools
+from attnlearn.recovery._problem import Need, Problem
+from attnlearn.recovery._rows import RowSource
+from attnlearn.recovery._signals import Signals, measure
+from attnlearn.recovery.moment import count_heads, take_moment
+from attnlearn.recovery.moment._floor import measured_floor, noise_floor
+from attnlearn.recovery.moment._operator import MomentOperator
 from attnlearn.solve._split import Split
 
 
@@ -64,22 +61,29 @@ class Gap:
 
 def layer_gap(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, seed: int) -> Gap:
     """The gap that `layer` has on the tokens `x`, to first order."""
-    problem, state, evidence, stopped = _prepared(x, y, layer.causal, seed)
-    share = float(evidence.get("nonlinear_share", 0.0))
-    if stopped is not None or state.residual_covariance is None:
-        return Gap(np.zeros(layer.num_heads), 0.0, len(problem.split.fit), share, 0, stopped)
-    operator = MomentOperator(RowSource(problem, state, problem.split.fit), state)
-    values = expected_values(layer, x[: calibration.PATTERN_SEQUENCES], state, operator.source.whitening)
-    computed = noise_floor(operator, state)
-    floor = max(computed, measured_floor(operator, _tools(seed).rng("floor")))
-    return Gap(values, floor, len(problem.split.fit), share, layer.num_heads, None)
+    problem = problem_of(x, y, None, layer.causal, seed)
+    signals = measure(problem, tools_of(seed))
+    fitted = len(problem.split.fit)
+    if isinstance(signals, Need):
+        return _nothing(signals, layer.num_heads, fitted)
+    operator = MomentOperator(RowSource(problem.examples, signals, signals.fit), signals)
+    values = expected_values(layer, x[: calibration.PATTERN_SEQUENCES], signals, operator.source.whitening)
+    computed = noise_floor(operator, signals)
+    floor = max(computed, measured_floor(operator, tools_of(seed).rng("floor")))
+    return Gap(values, floor, fitted, signals.nonlinear_share, layer.num_heads, None)
+
+
+def _nothing(need: Need, values: int, fitted: int) -> Gap:
+    """The gap where the signals themselves say that nothing can be seen."""
+    share = float(need.evidence.get("nonlinear_share", 0.0))
+    return Gap(np.zeros(values), 0.0, fitted, share, 0, need.outcome.name)
 
 
 def expected_values(
-    layer: AttentionLayer, x: np.ndarray, state: State, whitening: Float[np.ndarray, "o o"]
+    layer: AttentionLayer, x: np.ndarray, signals: Signals, whitening: Float[np.ndarray, "o o"]
 ) -> Float[np.ndarray, "m"]:
     """Singular values of D, largest first."""
-    white = Whitening(np.asarray(state.mean), np.asarray(state.basis), np.asarray(state.inverse))
+    white = signals.white
     inside = white.enter(layer.parameters)
     z = white.tokens(x.astype(np.float64))
     queries = np.concatenate([z, np.ones((*z.shape[:2], 1))], axis=2)
@@ -95,38 +99,30 @@ def expected_values(
     return np.linalg.svd(first @ second.T, compute_uv=False)
 
 
-def data_gap(x: np.ndarray, y: np.ndarray, mask: np.ndarray | None, seed: int) -> tuple[Gap, dict, State]:
-    """The gap as the spectral route sees it in the data: values, floor, and the number of heads it would count."""
-    problem, state, evidence, stopped = _prepared(x, y, None, seed, mask)
-    share = float(evidence.get("nonlinear_share", 0.0))
+def data_gap(problem: Problem, signals: Signals | Need, seed: int) -> Gap:
+    """The gap as the moment of all data shows it: values, floor, and the number of heads that it would count."""
     fitted = len(problem.split.fit)
-    if stopped is not None:
-        return Gap(np.zeros(1), 0.0, fitted, share, 0, stopped), evidence, state
-    tools = _tools(seed)
-    try:
-        state, _ = moment(problem, state, tools, every=True)
-        state, _ = count(problem, state, tools)
-    except Stop as stop:
-        stopped, state = stop.outcome_name, stop.state or state
-    values, floor = state.singular_values, state.floor
-    if values is None or floor is None:
-        return Gap(np.zeros(1), 0.0, fitted, share, 0, stopped), evidence, state
-    heads = int(np.sum(values > ABOVE_FLOOR * floor)) if state.num_heads is None else state.num_heads
-    return Gap(values, float(floor), fitted, share, heads, stopped), evidence, state
+    if isinstance(signals, Need):
+        return _nothing(signals, 1, fitted)
+    tools, share = tools_of(seed), signals.nonlinear_share
+    moment, _ = take_moment(problem, signals, tools, every=True)
+    heads, stopped = moment.visible, None
+    if not heads:
+        stopped = "TOO_FEW_EXAMPLES"
+    elif signals.modelled:
+        counted = count_heads(problem, signals, moment, tools, None)
+        heads, stopped = len(counted.coordinates), "TOO_FEW_EXAMPLES" if counted.crowded else None
+    return Gap(moment.values, moment.floor, fitted, share, heads, stopped)
 
 
-def _prepared(
-    x: np.ndarray, y: np.ndarray, causal: bool | None, seed: int, mask: np.ndarray | None = None
-) -> tuple[Problem, State, dict, str | None]:
-    """The first phase of the spectral route, or why it stopped."""
+def problem_of(
+    x: np.ndarray, y: np.ndarray, mask: np.ndarray | None, causal: bool | None, seed: int
+) -> Problem:
+    """The problem that `recover` would see."""
     examples = as_examples(x, y, mask)
-    problem = Problem(examples, Split.make(examples.num, seed=seed), causal)
-    try:
-        state, evidence = prepare(problem, State(), _tools(seed))
-    except Stop as stop:
-        return problem, stop.state or State(), stop.evidence, stop.outcome_name
-    return problem, state, evidence, None
+    return Problem(examples, Split.make(examples.num, seed=seed), causal)
 
 
-def _tools(seed: int) -> Tools:
+def tools_of(seed: int) -> Tools:
+    """Quiet tools, in this process."""
     return Tools(Engine.parse(None), Progress.make(False), seed)

@@ -25,9 +25,9 @@ from attnlearn.diagnosis._needs import (
 )
 from attnlearn.diagnosis._weights import independence, largest_cosine
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
-from attnlearn.recovery._calibration import GROW_DIRECTIONS, GROW_HEADS
-from attnlearn.recovery._conclude import unknowns
-from attnlearn.recovery.spectral._calibration import GUESSED_HEADS, SEARCH_DIRECTIONS, SEARCH_FIRST
+from attnlearn.recovery._calibration import WIDE_FIRST, WIDE_MOST, WIDTHS
+from attnlearn.recovery._explain import Row
+from attnlearn.recovery._problem import layer_unknowns, unknowns
 from attnlearn.solve._chunks import Whitening
 from attnlearn.solve._heads import head_separation
 
@@ -112,14 +112,18 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     layer, gap = facts.layer, facts.gap
     k = facts.x.shape[1]
     hidden = calibration.HIDDEN if _grows(facts) else 0
-    if hidden and layer.dim <= SEARCH_FIRST and layer.num_heads <= GUESSED_HEADS:
-        needed = fitted_examples(unknowns(layer, None), k * layer.out_dim)
+    if hidden and layer.dim <= WIDE_FIRST and layer.num_heads <= WIDTHS[0]:
+        needed = fitted_examples(layer_unknowns(layer, None), k * layer.out_dim)
     else:
-        needed = spectral_examples(gap, unknowns(layer, None), k * layer.out_dim, hidden)
+        needed = spectral_examples(gap, layer_unknowns(layer, None), k * layer.out_dim, hidden)
     reason = "" if gap.stopped is None else Outcome[gap.stopped].remedy
     reason = reason or _undetermined(facts, "C2.keys") or _failing(checks, ("attention.scores",))
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
-    if not reason and needed > limit and needed == fitted_examples(unknowns(layer, None), k * layer.out_dim):
+    if (
+        not reason
+        and needed > limit
+        and needed == fitted_examples(layer_unknowns(layer, None), k * layer.out_dim)
+    ):
         reason = f"it takes {spoken(needed)} examples to determine and to certify so many unknowns"
     elif not reason and needed > limit:
         seen = gap.ratio_without(hidden)
@@ -133,7 +137,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
 def _grows(facts: Facts) -> bool:
     """Whether a head that the moment does not show would be looked for: what the others leave shows it, however faint."""
     layer = facts.layer
-    small = layer.dim <= GROW_DIRECTIONS and layer.num_heads <= GROW_HEADS
+    small = layer.dim <= WIDE_MOST and layer.num_heads <= WIDTHS[1]
     return small and (facts.certificate.check("C2.apart").value or 0.0) >= calibration.HIDDEN_EFFECT
 
 
@@ -180,31 +184,14 @@ def _sculpt(facts: Facts, checks: list[Check]) -> RouteAdvice:
     return RouteAdvice("sculpt", not reason, needed, size, reason)
 
 
-def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
-    """What data alone can say about the routes."""
+def judge_data(gap: Gap, examples: Examples, keys: int, rows: tuple[Row, ...]) -> Advice:
+    """What data alone can say about the routes; `rows` are those of `explain`."""
     o, d, k = examples.out_dim, examples.dim, examples.tokens
-    searched = (
-        gap.stopped == "TOKENS_DEGENERATE" and gap.floor > 0
-    )  # more values than heads: tokens that the moment does not model
-    heads = GUESSED_HEADS if searched else max(gap.heads, 1)
-    unknown = heads * (d * d + d + d * o) + o
-    needed = fitted_examples(unknown, k * o) if searched else spectral_examples(gap, unknown, k * o)
-    open_to_search = searched or gap.stopped in (None, "TOO_FEW_EXAMPLES")
-    reason = "" if open_to_search else Outcome[gap.stopped].remedy
-    reason = reason or (SAID["C2.keys"] if keys < 3 else "")
-    feasible: bool | None = not reason
-    if not reason and searched:
-        feasible = None if d <= SEARCH_DIRECTIONS and needed <= examples.num else False
-        reason = (
-            f"the moment does not model these tokens; random starts are searched, for {heads} heads and more"
-        )
-    elif not reason and (gap.stopped or needed > examples.num):
-        reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
-        enough = fitted_examples((heads + 1) * (d * d + d + d * o) + o, k * o)
-        feasible = None if d <= SEARCH_FIRST and enough <= examples.num else False
-        reason += "" if feasible is False else "; random starts may find them all the same"
-    size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
-    spectral = RouteAdvice("spectral", feasible, needed, size, reason)
+    searched = any(row.runs == "yes" and row.name.startswith("wide") for row in rows)
+    heads = WIDTHS[0] if searched else max(gap.heads, 1)
+    needed = fitted_examples(unknowns(heads, d, o), k * o)
+    needed = needed if searched else spectral_examples(gap, unknowns(heads, d, o), k * o)
+    spectral = _from_examples(gap, examples, keys, rows, heads, needed, searched)
     asked = query_count(heads, d, o, d)
     open_queries = "it takes an oracle, and needs the layer to be judged"
     queries = RouteAdvice("queries", None, asked, memory("queries", asked, 3, d, o), open_queries)
@@ -212,3 +199,39 @@ def judge_data(gap: Gap, examples: Examples, keys: int) -> Advice:
     reason = carved or "how often heads agree needs the layer"
     sculpt = RouteAdvice("sculpt", False if carved else None, None, None, reason)
     return Advice.choose([spectral, queries, sculpt])
+
+
+def _from_examples(
+    gap: Gap,
+    examples: Examples,
+    keys: int,
+    rows: tuple[Row, ...],
+    heads: int,
+    needed: float,
+    searched: bool,
+) -> RouteAdvice:
+    """The verdict on `recover`: feasible, not, or open (None)."""
+    k, d, o = examples.tokens, examples.dim, examples.out_dim
+    size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
+    if not rows:  # the run would end with the signals
+        return RouteAdvice(
+            "spectral", False, needed, size, Outcome[gap.stopped].remedy if gap.stopped else ""
+        )
+    if keys < FEWEST_KEYS:
+        return RouteAdvice("spectral", False, needed, size, SAID["C2.keys"])
+    if searched:
+        reason = (
+            f"the moment does not model these tokens; random starts are searched, for {heads} heads and more"
+        )
+        return RouteAdvice("spectral", None if needed <= examples.num else False, needed, size, reason)
+    if gap.stopped is None and needed <= examples.num:
+        return RouteAdvice("spectral", True, needed, size, "")
+    later = any(row.runs == "if needed" and row.name.startswith("wide") for row in rows)
+    enough = fitted_examples(unknowns(heads + 1, d, o), k * o) <= examples.num
+    reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
+    reason += "; random starts may find them all the same" if later and enough else ""
+    return RouteAdvice("spectral", None if later and enough else False, needed, size, reason)
+
+
+FEWEST_KEYS = 3
+"""Keys that some query must see for heads to be told from their negatives."""

@@ -22,12 +22,12 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
 from attnlearn.extraction._polish import score_unknowns, telling
-from attnlearn.recovery._calibration import CERTIFIED_LEAST, EQUATIONS_NEEDED, FIT_SHARE
+from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_NEEDED
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
 from attnlearn.recovery.sculpt._rows import as_batch, scan
 from attnlearn.recovery.sculpt._state import State as SculptState
-from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
+from attnlearn.solve._calibration import CERTIFY_FRACTION, CERTIFY_MOST, SELECT_FRACTION, SELECT_MOST
 from attnlearn.solve._chunks import whitening
 
 
@@ -51,7 +51,8 @@ def fitted_examples(unknowns: int, scalars: int) -> float:
 
 def whole(fitted: float) -> float:
     """Examples whose fit side has `fitted` of them."""
-    return min(fitted / FIT_SHARE, fitted + CERTIFY_MOST + SELECT_MOST)
+    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
+    return min(fitted / share, fitted + CERTIFY_MOST + SELECT_MOST)
 
 
 def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:
@@ -121,7 +122,6 @@ def _match_count(whole_slice: int, num_heads: int, dim: int, out_dim: int, value
 def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:
     """Bytes of the largest arrays: cached rows (spectral), kept rows (sculpt), the last fit's Jacobian (queries)."""
     from attnlearn.recovery.sculpt._calibration import MOST_ROWS
-    from attnlearn.recovery.spectral._calibration import CACHE_BYTES
 
     row = dim + out_dim
     if route == "spectral":

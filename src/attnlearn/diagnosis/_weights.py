@@ -12,7 +12,7 @@ from attnlearn._certificate import Check, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn._summary import summarize
 from attnlearn.diagnosis import _calibration as calibration
-from attnlearn.recovery.spectral._calibration import EFFECTIVE_RANK
+from attnlearn.recovery._calibration import EFFECTIVE_RANK
 
 TEXTS = {
     "theta.effective_rank": "least effective rank of a Theta",

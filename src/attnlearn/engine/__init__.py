@@ -1,6 +1,7 @@
 """Running things: one ordered map, checkpoints, progress, and the pipeline of phases. Knows no mathematics."""
 
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError, CheckpointWarning, array_hash
+from attnlearn.engine._encode import storable
 from attnlearn.engine._failure import EngineError
 from attnlearn.engine._map import Engine, blocks
 from attnlearn.engine._pipeline import PhaseFailed, Record, Run, Stop, Tools, run_phases
@@ -21,4 +22,5 @@ __all__ = [
     "array_hash",
     "blocks",
     "run_phases",
+    "storable",
 ]

@@ -1,8 +1,8 @@
 """Phases run one after the other: timed, checked, saved, resumable.
 
 A phase is a function `phase(problem, state, tools) -> (state, info)`. The state is a frozen dataclass of
-arrays, numbers, strings, None and lists of those: all that later phases need. The info is evidence for the
-report. After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
+arrays, numbers, strings, None, storable records and lists of those: all that later phases need. The info is evidence for the
+report. The phases are a list, or a function from the state to the next of them. After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
 float arrays are finite, writes the checkpoint, and reports. A resumed run gets the state from disk instead
 of from memory; both are the same arrays with the same layout, so it ends in the same bytes.
 
@@ -11,7 +11,8 @@ same numbers whether or not the phases before it ran in this process.
 
 Cost: none beside the phases, but one write of the state each. What can fail: `PhaseFailed` for a state with
 NaN or infinity. Ctrl-C returns what is there with `interrupted=True`; whoever asked for the run then hears of it by
-`raise_if_interrupted`. A phase ends the run early by raising `Stop`.
+`raise_if_interrupted`. A phase ends the run early by raising `Stop`. A run whose time is up ends after the phase that
+noticed it, with `out_of_time=True`, and can be resumed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ import numpy as np
 from attnlearn._errors import AttnlearnError, describe, require
 from attnlearn._interrupts import noticed_interrupts
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError
-from attnlearn.engine._encode import is_array, to_array
+from attnlearn.engine._encode import fields_of, is_array, to_array
 from attnlearn.engine._map import Engine
 from attnlearn.engine._progress import Progress
 
 PhaseFunction = Callable[[Any, Any, "Tools"], tuple[Any, dict[str, Any]]]
+Phases = Sequence[tuple[str, PhaseFunction]] | Callable[[Any], tuple[str, PhaseFunction] | None]
+"""The phases in order; or, from the state, the name and the function of the next one (None: that was all)."""
 _INNER = "inner"
 
 
@@ -60,6 +63,7 @@ class Run:
     records: list[Record] = field(default_factory=list)
     interrupted: bool = False
     stopped: Stop | None = None
+    out_of_time: bool = False
 
 
 class Stop(Exception):
@@ -106,6 +110,17 @@ class Tools:
     seed: int = 0
     checkpoint: Checkpoint | None = None
     phase: str = ""
+    deadline: float | None = None
+    """When the run should end, as `time.monotonic()` counts."""
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time that the run was given is up.
+
+        >>> Tools().out_of_time, Tools(deadline=0.0).out_of_time
+        (False, True)
+        """
+        return self.deadline is not None and time.monotonic() >= self.deadline
 
     def rng(self, label: str) -> np.random.Generator:
         """A generator of its own for each label, the same in every process.
@@ -134,7 +149,7 @@ class Tools:
 
 
 def run_phases(
-    phases: Sequence[tuple[str, PhaseFunction]],
+    phases: Phases,
     problem: Any,
     state: Any,
     tools: Tools,
@@ -153,8 +168,7 @@ def run_phases(
     (State(total=5.0), [{'added': 2.5}, {'added': 2.5}])
     """
     require(dataclasses.is_dataclass(state), "state", "must be a dataclass", state)
-    names = [name for name, _ in phases]
-    require(len(set(names)) == len(names), "phases", "must have different names", names)
+    following, names = (phases, None) if callable(phases) else _in_order(phases)
     tools = dataclasses.replace(tools, checkpoint=checkpoint)
     run = Run(state)
     try:
@@ -162,17 +176,29 @@ def run_phases(
             check()
             if checkpoint is not None:
                 _restore(run, checkpoint, names)
-            for name, function in phases[len(run.records) :]:
-                tools.phase = name
-                _advance(run, name, function, problem, tools)
+            while (
+                run.stopped is None and (phase := following(run.state if names is None else run)) is not None
+            ):
+                tools.phase = phase[0]
+                _advance(run, *phase, problem, tools)
                 check()
                 if on_phase is not None:
                     on_phase(run.records[-1])
-                if run.stopped is not None:
+                if tools.out_of_time:
+                    run.out_of_time = True
                     break
     except KeyboardInterrupt:
         run.interrupted = True
     return run
+
+
+def _in_order(
+    phases: Sequence[tuple[str, PhaseFunction]],
+) -> tuple[Callable[[Run], tuple[str, PhaseFunction] | None], list[str]]:
+    """From a run to the phase of the list that comes next, and the names in order."""
+    names = [name for name, _ in phases]
+    require(len(set(names)) == len(names), "phases", "must have different names", names)
+    return lambda run: phases[len(run.records)] if len(run.records) < len(phases) else None, names
 
 
 def _advance(run: Run, name: str, function: PhaseFunction, problem: Any, tools: Tools) -> None:
@@ -194,7 +220,7 @@ def _advance(run: Run, name: str, function: PhaseFunction, problem: Any, tools: 
 def _settled(state: Any, kind: type, name: str, run: Run) -> Any:
     if type(state) is not kind:
         raise TypeError(f"phase {name} must return a {kind.__name__} as state, not {type(state).__name__}")
-    values = {entry.name: _settle(getattr(state, entry.name)) for entry in dataclasses.fields(state)}
+    values = {name: _settle(value) for name, value in fields_of(state).items()}
     for field_name, value in values.items():
         if not _finite(value):
             raise PhaseFailed(name, field_name, run)
@@ -204,10 +230,15 @@ def _settled(state: Any, kind: type, name: str, run: Run) -> Any:
 def _settle(value: Any) -> Any:
     if is_array(value):
         return to_array(value)
+    if dataclasses.is_dataclass(value):
+        settled = {name: _settle(entry) for name, entry in fields_of(value).items()}
+        return dataclasses.replace(value, **settled)
     return type(value)(_settle(entry) for entry in value) if type(value) in (list, tuple) else value
 
 
 def _finite(value: Any) -> bool:
+    if dataclasses.is_dataclass(value):
+        return all(_finite(entry) for entry in fields_of(value).values())
     if isinstance(value, list | tuple):
         return all(_finite(entry) for entry in value)
     return not (isinstance(value, np.ndarray) and value.dtype.kind == "f") or bool(np.isfinite(value).all())
@@ -222,15 +253,14 @@ def _jsonable(value: Any) -> Any:
 
 
 def _save(checkpoint: Checkpoint, state: Any, records: list[Record]) -> None:
-    values = {entry.name: getattr(state, entry.name) for entry in dataclasses.fields(state)}
     kept = checkpoint.save(
-        records[-1].name, {"fields": values, "records": [list(record) for record in records]}
+        records[-1].name, {"fields": fields_of(state), "records": [list(record) for record in records]}
     )
     if kept:
         checkpoint.drop(_INNER)
 
 
-def _restore(run: Run, checkpoint: Checkpoint, names: list[str]) -> None:
+def _restore(run: Run, checkpoint: Checkpoint, names: list[str] | None) -> None:
     found = checkpoint.load()
     if found is None:
         return
@@ -243,7 +273,7 @@ def _restore(run: Run, checkpoint: Checkpoint, names: list[str]) -> None:
             f"the checkpoint's state does not fit {kind} ({describe(str(error))})"
         ) from error
     finished = [record.name for record in records]
-    if finished != names[: len(finished)]:
+    if names is not None and finished != names[: len(finished)]:
         raise CheckpointError(f"the checkpoint has the phases {describe(finished)}; this run has {names}")
     run.state, run.records = state, records
 

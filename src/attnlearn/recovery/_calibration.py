@@ -1,91 +1,186 @@
-"""Constants of the recovery assembly, with the derivation or the measurement that set them."""
+"""Every constant of `recover` outside the solvers, in two sections: those that change answers, and sizes and budgets.
+
+Each constant of the first section has a measurement behind it, which `benchmarks/calibrate` prints again.
+"""
 
 from __future__ import annotations
 
-DIAGNOSED = 8_000
-"""Examples handed to the diagnosis of a misfit, which looks at no more."""
+# === changes answers =====================================================================================
+
+# --- signals ---------------------------------------------------------------------------------------------
+SUPPORT_TOLERANCE = {"bfloat16": 2e-5, "float32": 1e-11, "float64": 1e-13}
+"""Variance, relative to the largest, below which a direction is outside the support. Rounding leaves about eps^2 of a direction
+that does not exist (bfloat16 1.3e-6 = 2^-16 / 12, float32 4e-15, float64 5e-32), and the summed covariance about 1e-15 of its
+largest entry. float32 tokens whose mantissa ends in 16 zero bits were stored as bfloat16 once."""
+SIGNIFICANT = 6.0
+"""Standard errors above which a mean, a correlation or a kurtosis is taken for real: with 128^2 position pairs chance reaches 4.5."""
+SKEWED = 0.5
+"""Mean cube of a white coordinate above which the moment is not trusted. Chance leaves 0.1 in 4,096 sequences of three tokens;
+lognormal tokens of logarithmic deviation 0.7, on which one of eight heads was seen, have 2.9."""
+HEAVY_TAILS = 1.0
+"""Mean excess kurtosis of the white coordinates above which only the calmer half of the sequences is read. Tokens of t with 3 to 6
+degrees: the measured floor falls from 4 to 18 times the computed one to 1.0 to 2.3 times. With 10 degrees (kurtosis 1) both take
+the same time."""
+LINEAR_SHARE = {"float32": 1e-9, "float64": 1e-12}
+"""Share of the output variance left by the linear fit below which the attention is invisible: the fit is computed in float32
+products with float64 sums, and float32 outputs carry 1e-14 of rounding."""
+CAUSAL = 1e-4
+"""Share of the first row that its own token may leave unexplained under a causal mask (rounding and noise only). The last row must
+leave more than the square root of it, or the comparison says nothing."""
+
+# --- moment ----------------------------------------------------------------------------------------------
+ABOVE_FLOOR = 1.2
+"""A singular value above this multiple of the noise floor may be a head. The first value that is noise lay between 0.77 and 1.04 of
+the floor in some forty runs."""
+CLEAR = 2.0
+"""Floors at which a head is beyond doubt: no more examples are read, and the count does not ask for more. From 1.6 floors the fit
+takes about as long as from 2.5 (d = 32, 64 and the antibody layer 0)."""
+GAP = 1.1
+"""Ratio of two neighbouring figures that noise does not make: of the weakest head to the next value (noise values follow each other
+within 2 %; with enough examples the ratio was 1.4 and more), and of the select residual without a head to that with it (1.13 to
+30 for true heads, at most 1.08 for false ones)."""
+NEEDED_AT = 0.8
+"""Examples needed: N (0.8 floor / s)^2. A suggested count was right from 0.5 to 0.7 on (d = 52 to 128, m = 2 to 12, five layers):
+the number asked for at about half of what was enough was 0.9 to 1.3 of it for four to twelve heads, and 3 times it for two."""
+MORE_LEAST = 1.5
+"""Who has too few examples is asked for half as many again at least."""
+DEFLATION_STEP = 2 / 3
+"""The step that contracts errors symmetric under the swap and errors orthogonal to their swap alike, by 3 (derived)."""
+STRONG_FIRST = 0.5
+"""Pass j deflates only components above 0.5^j of the largest: the swap of a head that is not yet in D is weaker than the head."""
+OUTPUT_RIDGE = 0.01
+"""Outputs are whitened by (Sigma_r + ridge tr(Sigma_r)/d_out)^(-1/2): weaker directions may be noise. On the antibody layer 0 with
+20,000 examples whitening raised the weakest head from 2.2 to 4.2 floors."""
+SOLVE_RIDGE = 1e-6
+"""Relative ridge of least squares in float32."""
+TENSOR_ALIKE = 0.8
+"""Cosine that every head must keep between the second-order estimate and the optimum for both to be believed. Random layers of 1 to
+12 heads on five kinds of tokens have 0.87 to 1 as a rule."""
+EFFECTIVE_RANK = 1.5
+"""Effective rank ‖Theta‖_F^2 / ‖Theta‖_op^2 below which a head counts as of rank one; random rank 2 has 1.3 to 2."""
+STEP_OVER_NOISE = 3.0
+"""A step of singular values is a fall so many times as large as each of those after it. Noise falls by 0.5 to 1 % from one value to
+the next; the weakest head of the antibody layer 0, a tenth above the floor, is followed by a fall of 5.7 %."""
+ALIKE = 0.02
+"""Relative difference at which two values, residuals or errors count as the same."""
+CONVERGED = 1e-3
+"""Relative decrease at which an inner iteration ends, and residual at which a wide fit has found the layer: starts either reach 1e-5
+and less or end above 1e-2."""
+
+# --- wide search -----------------------------------------------------------------------------------------
+SCARCE = 24.0
+"""Equations per unknown of eight heads up to which the moment of independent tokens may miss heads. With 8 it did (d = 24, m = 4;
+d = 32, m = 8), with 7 to 17 it showed what was there in other layers (d = 12 to 32, m = 2 to 8)."""
+WIDE_SCORES = 0.5
+"""Standard deviation of the scores of random heads."""
+WIDE_RANK = 4
+"""Low rank of random heads, or a quarter of the directions if that is more. Strong scores of rank one, fitted with full rank, are
+memorised (three layers in 26 to 29 directions: select errors of 0.2 to 1; with rank 4, 1e-3 and less)."""
+WIDE_WORSE = 1.5
+"""Factor by which the error without needless heads may exceed that of the wide fit, where noise is what both leave."""
+MUCH_BETTER = 0.8
+"""Share of an error that must remain at most for more heads to be worth their unknowns. Twice the heads left 0.48 and 0.75 where
+there were more heads to find, and 1.05 where the outputs were a perceptron or two layers."""
+
+# --- fit -------------------------------------------------------------------------------------------------
 EQUATIONS_NEEDED = 4.0
-"""Equations per unknown at which refine finds the answer from a fair start."""
-REFINE_EQUATIONS = 64.0
-REFINE_FEWEST = 4_096
-"""Refine sees at most this many equations per unknown (and never less than that many sequences, if there are):
-beyond it, exact data add nothing, and noise falls only with the square root."""
-REFINE_BYTES = 2**30
-"""Copy of the fit examples that refine may hold when there is noise to average out."""
-WHOLE_BETTER = 0.9
-"""Heads of full rank replace those of the inferred rank only if they lower the select error by a tenth: with noise
-they fit worse, and where the rank was too small they fit exactly."""
-WHOLE_STEPS = 8
-"""Steps in which heads of full rank, from the answer of the inferred rank, must show that they fit better."""
+"""Equations per unknown at which the fit finds the answer from a fair start."""
+DUPLICATE = 0.35
+"""Heads closer than this share of their norm are taken for one that was seen twice, and fitted as two only if that lowers the error.
+Heads of rank one show twice in the moment; most copies came out 0.08 to 0.37 apart. Fitted as they were they took 50 to 100 s to
+become one (d = 16 and 23, m = 2), and as one a tenth of a second."""
+BETTER = 0.9
+"""Share of the select error that a repair with more freedom must leave at most: with noise, more freedom fits worse."""
 START_RANK = 1e-4
-"""Singular values of a given start below this share of the head's largest are not counted towards its rank: products
-of float32 factors leave 1e-7. If the rank was too small, the misfit shows it and the whole Theta is refined."""
-FIRST_STEPS = 8
-MORE_STEPS = 40
-LAST_STEPS = 24
-TWINS = 0.35
-"""Heads so close to each other, at the start or after so many steps, are taken for one that was seen twice, and refined as
-two only if that leaves an error and lowers it. Heads of rank one show twice in the moment; most copies came out 0.08 to
-0.37 apart and others 0.7, which come close on the way. Refined as they were they took 50 to 100 s to become one (d = 16 and
-23, m = 2), and as one a tenth of a second. Exact fits take 4 to 8 steps; those that take more begin again with a
-preconditioner of their own, and 40 steps more; a fit without heads that did nothing begins at its optimum and has 24."""
-EVERY_STEPS = 12
-"""Steps on all examples, from an optimum on some of them: noise takes 2 or 3. Where heads are missing dozens lower a misfit by
-nothing that matters."""
+"""Singular values of a given start below this share of the head's largest do not count: products of float32 factors leave 1e-7."""
 TARGET_MARGIN = 0.7
-"""The worst select error must be below this share of the target before the certify side is asked: with 2,000
-select and 2,000 certify examples the two maxima differ by less."""
+"""The worst select error must be below this share of the target before the certify side is asked: with 2,000 select and 2,000
+certify examples the two maxima differ by less."""
 TARGET_RESIDUAL = 0.1
-"""Refine stops at this share of the target: the worst of 2,000 examples has two to six times the error of the average."""
-FIT_SHARE = 0.75
-"""Share of the examples on the fit side when data are scarce."""
-CERTIFIED_LEAST = 200
-"""Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs."""
+"""The fit stops at this share of the target: the worst of 2,000 examples has two to six times the error of the average."""
 OVERFIT = 3.0
 """A select error three times the fit error means that the fit side was memorised."""
-MEMORISED_MORE = 1.5
-"""... and that half as many again are needed at least, whatever the unknowns of the answer ask for: it is not the truth."""
 NOTICEABLE = 1e-6
+"""Select error below which neither memorising nor a missing head is looked for: saturated heads leave 1e-8 to 1e-12."""
 MISFIT = 0.03
 """Errors above three per cent that fit and select share are structure, not measurement noise."""
 NEAR_HEADS = 0.05
-"""A fit that is not exact and has two heads closer than this says little of noise: two true heads so close leave refine
-without curvature. Heads 0.01 and 0.03 apart ended 0.003 and 0.02 apart, with errors of 3e-5 and 2e-4; those 0.1 apart are
-found to rounding."""
+"""A fit that is not exact and has two heads closer than this says little of noise. Heads 0.01 and 0.03 apart ended 0.003 and 0.02
+apart, with errors of 3e-5 and 2e-4; those 0.1 apart are found to rounding."""
 
-# --- grow -------------------------------------------------------------------------------------------------
-GROW_HEADS = 16
-GROW_DIRECTIONS = 128
-"""Heads, and directions of the tokens, up to which further heads are looked for: a refine of full rank for each."""
-GROW_LEAST = 1e-7
-"""Error below which a fit that is not exact wants no head but a better condition: saturated heads leave 1e-8 to 1e-12 and take more
-of them without an end. A head of 1e-5 beside four others leaves about that."""
-GROW_STARTS = 2
-GROW_SCORES = 2.0
-"""Starts for every further head, and the standard deviation of their scores."""
-GROW_BETTER = 0.7
-GROW_WORTH = 0.85
-GROW_AHEAD = 2
-"""Share of the error that must remain at most for further heads to count, and for another to be added to them, and how many are
-added at most before they count. A missing head
-that was found left 1e-14, one of three equal ones sqrt(2/3) = 0.82; where the outputs were no attention a further head left
-0.9 and more, with a residual connection 0.3."""
-
-# --- plan: choices, not fits; how far they were off is said in `_plan` -----------------------------------
-PROCESS_BYTES = 450_000_000
-"""The interpreter with JAX and SciPy, before any data."""
-REFINE_COPIES = 5.0
-"""Copies of its examples that refine holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
-PLANNED_PASSES = 5.0
-PLANNED_INNER = 300.0
-PLANNED_LOOK = 3.0
-"""Passes of the moment over the examples that it reads, products with the Gauss-Newton matrix, and examples that are read over
-those that would show equal heads clearly, in a usual run."""
-PLANNED_EFFICIENCY = 0.3
-"""Share of a matrix product's speed that the passes reach: their products are small, and softmax is none."""
-
-# --- range -----------------------------------------------------------------------------------------------
+# --- before and after ------------------------------------------------------------------------------------
+CERTIFIED_LEAST = 200
+"""Examples below which the certify side (15 %) has fewer than the 28 that claim C1 needs (derived)."""
 RANGE = {"float32": 1e9, "float64": 1e15}
-RANGE_EXAMPLES = 1_000
 """Largest size of tokens and outputs (its inverse: smallest). Solves run in float32 and square what they are given: float64
 outputs of 1e-40 and tokens of 1e30 failed, float32 tokens of 1e10 left biases without a digit."""
+GOOD_SHARES = 0.25, 0.58
+"""Nonlinear shares of the outputs at which a layer shows itself well; tokens that we may choose are scaled to their middle. One-hot
+attention of random layers leaves a third of the variance to the linear fit (0.67), so the upper end must stay below that."""
+
+# === sizes and budgets ===================================================================================
+SAMPLE = 4_096
+"""Sequences from which statistics are taken, and which a fit is given at least. The first look of the moment has a quarter of them:
+with 1,000 the measured floor was 0.99 to 1.17 of the computed one on eight problems, with 250 up to 2.8."""
+PLENTY = 64
+"""Rows, or equations, for every unknown beyond which exact data add nothing, and noise falls only with the square root."""
+FEW = 3
+"""How often something cheap is repeated before it is believed: passes that show no head, sign flips, head counts, growing."""
+VECTORS = 24
+"""Singular vectors followed at first; doubled as long as fewer than SPARE of them are noise."""
+SPARE = 4
+"""Vectors of noise that are followed beside the heads."""
+PASSES = 8
+"""Passes over the data at most, for every number of examples; with warm starts 2 to 5 suffice."""
+CHUNK_BYTES = 12 * 2**20
+"""Working memory of a chunk: fits the last-level cache, so that the products run at full speed."""
+CHUNKS_LEAST = 4
+"""Chunks of a block at least: as many as most machines have cores for."""
+CACHE_BYTES = 640 * 2**20
+"""Whitened rows are kept in float32 below this size and recomputed in every pass above it."""
+OUTPUT_DIRECTIONS = 8
+"""Random output directions on which the unmixing is solved: m^2 unknowns do not need all outputs."""
+ROWS_PER_UNKNOWN = 12
+"""Scalar equations per unknown (2 m^2 + nuisance) of the unmixing: the residual on select examples is 2 to 30 % above that on the
+rows used. Starts are compared on four equations per unknown, which show which optimum is which."""
+SEQUENCES_LEAST = 128
+"""Sequences of the unmixing at least, and a third of those on which head counts are judged."""
+TENSOR_PAIRS = 200
+"""Pairs of tokens, times m^2, behind the second-order tensor: with 500 sequences of 8 tokens twelve heads (d = 64) have cosines of
+0.99 with the truth, with 2,000 twenty-four (d = 32) 0.98 and more."""
+TENSOR_SIZES = 1.0, 2.0, 4.0
+"""Score sizes that are tried with the directions that the tensor gives; the unmixing then finds each head's own."""
+STARTS = 4
+"""Random starts of the unmixing; two that agree end the search. On two layers 11 of 12 starts reached the same optimum."""
+DAMPING_FACTOR = 6.0
+"""Change of the damping after a step of the unmixing."""
+LARGEST_STEP = 3.0
+"""Score change, in standard deviations of a basis score, that one step of the unmixing may make."""
+WIDE_FIRST = 48
+"""Directions up to which the wide search comes before the moment of tokens that it does not model, and after one that failed on
+others: a start costs 1 to 5 s in 32 directions."""
+WIDE_MOST = 128
+"""Directions up to which the wide search comes after a moment that tokens misled: a start costs 10 to 100 s in 64 directions."""
+WIDTHS = (8, 16, 32)
+"""Numbers of heads that the wide search has. The first is also the usual number of heads, the second the most that growing reaches,
+the third the most that a moment is believed to show on tokens that it does not model."""
+WIDE_INNER = 60
+"""Products in a step of the wide search."""
+REFINE_BYTES = 2**30
+"""Copy of the fit examples that a fit may hold when there is noise to average out."""
+SHORT_STEPS = 8
+"""Steps of a short try: exact fits take 4 to 8. A wide start has three times as many."""
+LONG_STEPS = 40
+"""Steps of a fit that is to reach its end."""
+LARGEST_SCALE = 64.0
+"""Scores may be moved by a factor of 4096 either way; what needs more is not attention on such tokens."""
+PROCESS_BYTES = 450_000_000
+"""The interpreter with its libraries, before any data."""
+REFINE_COPIES = 5.0
+"""Copies of its examples that a fit holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
+PLANNED_PRODUCTS = 100.0
+"""Products with the Gauss-Newton matrix in a usual fit: 66 to 150 on 17 layers (d = 8 to 128, m = 1 to 24), 300 without a rank."""
+PLANNED_CERTIFY = 1.5
+"""Time of the certificate over that of the fit: 1.0 to 2.5 on the same layers, more where the fit takes a tenth of a second."""
+PLANNED_SPEED = 0.4
+"""Share of a matrix product's speed that passes and products reach: they are small, and softmax is none."""

@@ -1,12 +1,13 @@
-"""What a run will take, said before it starts: examples, memory, time.
+"""What a run will take, said before it starts: memory and time.
 
 Memory is that of the whole process beside the caller's own arrays: the interpreter with its libraries, whitened rows
 that the moment keeps (never more than a fixed size, above it they are recomputed in every pass), and the examples that
-refine and certify hold, whose number depends on the layer and not on the data. Time counts the products of the moment
-and of refine, at the speed of one matrix product measured here. Both are estimates for heads of full rank, because the
-number of heads, their rank, the passes and the steps are not known yet: memory was planned at 1.12 and 2.50 GB where
-0.39 (d = 64, on disk) and 0.95 (d = 128, drawn; rank 16) were measured, time at 14 and 106 s where 7 and 31 were.
-Noise in the outputs makes refine use more examples, which is not planned for.
+the fit and the certificate hold, whose number depends on the layer and not on the data. Time counts the products of the moment,
+of the fit and of the certificate, at the speed of one matrix product measured here.
+
+Both need the number of heads and their rank. `recover` does not know them yet and plans for eight heads of full rank; `explain`
+takes a first look at the moment and plans for what that shows. Noise in the outputs makes the fit use more examples, and
+ill-conditioned layers take more products; neither is planned for.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn._errors import require
 from attnlearn.data import Examples
+from attnlearn.engine._threads import own_threads
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery.spectral import _calibration as spectral
+from attnlearn.recovery._problem import unknowns
 from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
 from attnlearn.solve._chunks import cache_bytes
+from attnlearn.solve._scores import Scores
 
 _UNITS = {
     "": 1,
@@ -70,6 +73,22 @@ class Plan:
         return asdict(self)
 
 
+class Size(NamedTuple):
+    """The layer that is planned for, and the examples that the moment would read (None: as equal heads would ask for)."""
+
+    heads: int
+    rank: int | None = None
+    moment_examples: int | None = None
+
+
+class Work(NamedTuple):
+    """Seconds of each part."""
+
+    moment: float
+    fit: float
+    certify: float
+
+
 def parse_memory(memory: int | float | str | None) -> int | None:
     """Bytes from a number or a text such as "1.5GB" or "900 MiB".
 
@@ -81,26 +100,24 @@ def parse_memory(memory: int | float | str | None) -> int | None:
     rule = 'must be a positive number of bytes, or a text such as "1.5GB" or "900 MiB"'
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?B?)\s*", str(memory).upper())
     require(match is not None and not isinstance(memory, bool), "memory", rule, memory)
+    assert match is not None
     size = int(float(match[1]) * _UNITS.get(match[2], 0))
     require(size >= 1, "memory", rule, memory)
     return size
 
 
 def make_plan(
-    examples: Examples, fit: int, num_heads: int | None, drawn: bool, memory: int | float | str | None
+    examples: Examples, fit: int, size: Size, drawn: bool, memory: int | float | str | None
 ) -> Plan:
     """The plan of a run on these examples, or the one-line refusal when it does not fit into `memory`."""
     limit = parse_memory(memory)
-    heads = num_heads or spectral.GUESSED_HEADS
-    k, d, o = examples.tokens, examples.dim, examples.out_dim
-    per_head = d * d + d + d * o
-    rows = k * o
-    supported = int(fit * rows / (calibration.EQUATIONS_NEEDED * per_head))
+    equations = fit * examples.tokens * examples.out_dim
+    one = unknowns(1, examples.dim, examples.out_dim)
     plan = Plan(
         examples.num,
-        _memory(examples, fit, heads, drawn),
-        _flops(examples, fit, heads) / _speed(),
-        supported,
+        _memory(examples, fit, size, drawn),
+        sum(work(examples, fit, size)),
+        int(equations / (calibration.EQUATIONS_NEEDED * one)),
         limit,
     )
     remedy = (
@@ -111,46 +128,50 @@ def make_plan(
     return plan
 
 
-def refine_sequences(examples: Examples, fit: int, heads: int) -> int:
-    """Sequences of which refine holds copies, when their outputs carry no noise."""
-    d, o = examples.dim, examples.out_dim
-    wanted = calibration.REFINE_EQUATIONS * heads * (d * d + d + d * o) / (examples.tokens * o)
-    return min(fit, max(calibration.REFINE_FEWEST, int(wanted)))
+def work(examples: Examples, fit: int, size: Size) -> Work:
+    """Seconds that the moment, the fit and the certificate should take on this machine."""
+    k, d, o, heads = examples.tokens, examples.dim, examples.out_dim, size.heads
+    speed = _speed()
+    # The weakest of m equal heads stands (1/2) sqrt((k - 1) N / (m d)) floors high on N sequences.
+    asked = (2 * calibration.CLEAR) ** 2 * heads * d / max(1, k - 1)
+    read = min(fit, size.moment_examples or max(asked, calibration.SAMPLE // 4))
+    one = 4 * (d * o + 2 * k * d + d * d)  # one vector, one row, both products of a pass
+    moment = calibration.SPARE * read * k * one * max(heads + calibration.SPARE, calibration.VECTORS)
+    rows = _fit_rows(examples, fit, size)
+    products = calibration.PLANNED_PRODUCTS * 4 * rows * heads * d * (d + o)
+    eliminations = 2 * calibration.SHORT_STEPS * rows * (heads * d) ** 2
+    fitted = (products + eliminations) / speed
+    return Work((moment + 4 * read * k * d * d) / speed, fitted, calibration.PLANNED_CERTIFY * fitted)
 
 
-def _memory(examples: Examples, fit: int, heads: int, drawn: bool) -> int:
+def _fit_rows(examples: Examples, fit: int, size: Size) -> float:
+    """Rows that a fit uses when the outputs carry no noise."""
+    d = examples.dim
+    a = np.broadcast_to(np.float32(0), (size.heads, d, size.rank or d))
+    b = None if size.rank is None else a
+    scores = Scores(a, b, np.broadcast_to(np.float32(0), (size.heads, d)))
+    return min(fit, scores.sequences_wanted(examples.out_dim, examples.tokens, False)) * examples.tokens
+
+
+def _memory(examples: Examples, fit: int, size: Size, drawn: bool) -> int:
     k, d, o = examples.tokens, examples.dim, examples.out_dim
     values = k * (d + o)
-    cached = min(4 * fit * values, spectral.CACHE_BYTES)
-    refined = calibration.REFINE_COPIES * 8 * refine_sequences(examples, fit, heads) * values
-    linear = min(cache_bytes(), 4 * _refine_rows(examples, fit, heads) * heads * (k + d + 2 * o + 2 * d))
+    cached = min(4 * fit * values, calibration.CACHE_BYTES)
+    wanted = calibration.PLENTY * unknowns(size.heads, d, o, size.rank) / (k * o)
+    refined = calibration.REFINE_COPIES * 8 * min(fit, max(calibration.SAMPLE, wanted)) * values
+    linear = min(cache_bytes(), 4 * _fit_rows(examples, fit, size) * size.heads * (k + 2 * o + 3 * d))
     held = 8 * min(fit, CERTIFY_MOST + SELECT_MOST) * values
     own = examples.num * values * examples.dtype.itemsize if drawn else 0
     return int(calibration.PROCESS_BYTES + own + max(cached, refined + linear + held))
 
 
-def _refine_rows(examples: Examples, fit: int, heads: int) -> float:
-    unknowns = heads * (examples.dim**2 + examples.dim + examples.dim * examples.out_dim)
-    return min(fit * examples.tokens, 8 * unknowns / examples.out_dim)
-
-
-def _flops(examples: Examples, fit: int, heads: int) -> float:
-    k, d, o = examples.tokens, examples.dim, examples.out_dim
-    rows = fit * k
-    one = 4 * (d * o + 2 * k * d + d * d)  # one vector, one row, both products of a pass
-    # The weakest of m equal heads stands (1/2) sqrt((k - 1) N / (m d)) floors high on N sequences.
-    looked = k * calibration.PLANNED_LOOK * (2 * spectral.CLEAR) ** 2 * heads * d / max(1, k - 1)
-    moment = calibration.PLANNED_PASSES * min(rows, looked) * one * (heads + 2 * spectral.SPARE)
-    inner = 4 * heads * d * (o + d)  # one row of one product with the Gauss-Newton matrix
-    return moment + 4 * rows * d * d + calibration.PLANNED_INNER * _refine_rows(examples, fit, heads) * inner
-
-
 def _speed() -> float:
-    """Operations a second of a float32 matrix product on this machine, now."""
+    """Operations a second that the kernel should reach on this machine, now."""
     a, product = np.ones((512, 512), np.float32), np.empty((512, 512), np.float32)
     seconds = []
     for _ in range(4):  # the first one wakes the library
         began = time.perf_counter()
         np.matmul(a, a, out=product)
         seconds.append(time.perf_counter() - began)
-    return calibration.PLANNED_EFFICIENCY * 2 * 512**3 / max(min(seconds), 1e-6)
+    one = 2 * 512**3 / max(min(seconds), np.finfo(float).eps)
+    return calibration.PLANNED_SPEED * one * own_threads() ** 0.75

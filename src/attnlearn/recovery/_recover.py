@@ -1,6 +1,6 @@
-"""`recover`: a layer from random examples, by the spectral route, by sculpting, or from a given start.
+"""`recover`: a layer from random examples, with a certificate.
 
-The assembly is the same for all: split, the phases of the route, the shared refine, one look at the certify side.
+The assembly is the same for all methods: split, signals, the rows of the method's table, one look at the certify side.
 
 BLAS is confined to one thread for all of it. Products are many and small, and run in whole chunks on as many threads as there
 are cores; threads of BLAS beside those wait for each other more than they work (measured with two busy cores: 69 s instead of
@@ -10,28 +10,30 @@ are cores; threads of BLAS beside those wait for each other more than they work 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from attnlearn._canonical import Support
 from attnlearn._errors import NotEstablished, raise_if_interrupted, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
-from attnlearn.data import Examples, as_examples
+from attnlearn.data import as_examples
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
 from attnlearn.engine._threads import limited_blas
-from attnlearn.recovery._calibration import CERTIFIED_LEAST
-from attnlearn.recovery._conclude import Conclusion, check_range, conclude, independent_units
+from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
+from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
-from attnlearn.recovery._plan import Plan, make_plan, parse_memory
-from attnlearn.recovery._refining import answer
-from attnlearn.recovery._routes import METHODS, Route, route_for, route_from
-from attnlearn.recovery._start import check_start
+from attnlearn.recovery._driver import program
+from attnlearn.recovery._intake import check_range, check_start, independent_units
+from attnlearn.recovery._methods import Method, method_for, method_from
+from attnlearn.recovery._outcome import outcome, unmet_need
+from attnlearn.recovery._plan import Size, make_plan, parse_memory
+from attnlearn.recovery._problem import Problem
+from attnlearn.recovery._signals import Signals
+from attnlearn.recovery._trail import Trail
 from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
 
@@ -40,16 +42,17 @@ def recover(
     x: Any,
     y: Any = None,
     *,
-    method: str = "spectral",
+    method: str = "auto",
     num_heads: int | None = None,
     causal: bool | None = None,
     mask: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-    target: float | None = None,
     start: AttentionLayer | None = None,
     config: Any = None,
-    seed: int = 0,
     memory: int | float | str | None = None,
+    target: float | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
     engine: Engine | str | int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
@@ -64,7 +67,9 @@ def recover(
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
     only claim C1 at that function error is asked for: the run stops there, in about half the time, and nothing is raised
     once it is established. A `start` that is nearly right takes the place of the search: weights from a file are refined
-    on the examples and certified against them. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
+    on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
+    run): "auto", "moment", "wide" or "sculpt". `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
+    with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
     `stats["plan"]` holds what was expected.
 
     >>> from attnlearn import AttentionLayer, data, distance
@@ -74,42 +79,84 @@ def recover(
     >>> solution.certified, distance(solution.layer, truth).max < 1e-8
     (True, True)
     """
-    require(method in METHODS, "method", f"must be one of {', '.join(METHODS)}", method)
     require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
     require(target is None or target > 0, "target", "must be positive", target)
+    require(time_limit is None or time_limit > 0, "time_limit", "must be positive (seconds)", time_limit)
     require(start is None or config is None, "config", "belongs to a search and cannot go with start", config)
-    route = route_for(method, config) if start is None else route_from(start)
-    tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
-    drawn, scale = ((x, y, seed) if is_data_model(x) else None), 1.0
-    if drawn is not None:
-        examples, scale = draw_examples(x, y, route.num_examples, seed, route.scale)
-    else:
-        examples = as_examples(x, y, mask, memory=parse_memory(memory))
-    check_range(examples)
-    if start is not None:
-        check_start(start, examples, causal, num_heads)
-    members, unit = independent_units(examples, groups)
-    if unit == "distinct input" and members.max() + 1 < FEWEST_UNITS <= examples.num:
-        distinct = int(members.max()) + 1
-        failed = Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=CERTIFIED_LEAST)
-        return _raised(failed, target, raise_on_failure)
-    split = Split.make(examples.num, groups=members, unit=unit, seed=seed)
-    with tools.progress.phase("plan"):
-        plan = make_plan(examples, len(split.fit), num_heads, drawn is not None, memory)
-        tools.progress.update(**plan.figures())
-    problem = route.problem(examples, split, causal, num_heads, target, drawn)
-    identity = _identity(examples, route, num_heads, causal, target, seed, members)
-    saved = None if checkpoint is None else Checkpoint(checkpoint, identity(), resume=resume)
+    given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed)
+    chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    tools = Tools(Engine.parse(engine), Progress.make(progress), seed, deadline=deadline)
+    taken = take_in(given, chosen, start, tools)
+    if isinstance(taken, Solution):
+        return _raised(taken, target, raise_on_failure)
+    saved = None
+    if checkpoint is not None:
+        saved = Checkpoint(checkpoint, _identity(taken, chosen, seed), resume=resume)
     try:
         with limited_blas(1):
-            run = run_phases(route.phases, problem, route.state, tools, saved)
-            solution = _solution(run, examples, split, route, (members, unit), target, scale, plan, tools)
+            run = run_phases(program(chosen.table), taken.problem, Trail(), tools, saved)
+            solution = _solution(run, taken, chosen, tools)
     except PhaseFailed as failure:
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
     finally:
         if saved is not None:
             saved.close()
     return _raised(solution, target, raise_on_failure)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the caller gave."""
+
+    x: Any
+    y: Any
+    mask: Any
+    groups: Any
+    num_heads: int | None
+    causal: bool | None
+    target: float | None
+    memory: int | float | str | None
+    seed: int
+
+    @property
+    def drawn(self) -> tuple[Any, Any, int] | None:
+        """The data model, the oracle and the seed, where examples are drawn."""
+        return (self.x, self.y, self.seed) if is_data_model(self.x) else None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The problem that the caller's arguments make, its units, and figures for the result."""
+
+    problem: Problem
+    units: Units
+    known: dict[str, Any]
+
+
+def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tools: Tools) -> Taken | Solution:
+    """Examples, split and plan; or the solution, when the examples are too few to be split."""
+    scale, num_heads, causal = 1.0, given.num_heads, given.causal
+    if given.drawn is not None:
+        examples, scale = draw_examples(given.x, given.y, method.num_examples, given.seed, method.scale)
+    else:
+        examples = as_examples(given.x, given.y, given.mask, memory=parse_memory(given.memory))
+    check_range(examples)
+    if start is not None:
+        check_start(start, examples, causal, num_heads)
+        causal, num_heads = start.causal, start.num_heads
+    members, unit = independent_units(examples, given.groups)
+    if unit == "distinct input" and members is not None and members.max() + 1 < FEWEST_UNITS <= examples.num:
+        few = {"distinct": int(members.max()) + 1, "examples_needed": CERTIFIED_LEAST}
+        return Solution.failed(Outcome.TOO_FEW_EXAMPLES, **few)
+    split = Split.make(examples.num, groups=members, unit=unit, seed=given.seed)
+    with tools.progress.phase("plan"):
+        size = Size(num_heads or WIDTHS[0])
+        plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
+        tools.progress.update(**plan.figures())
+    problem = Problem(examples, split, causal, num_heads, given.target)
+    units = Units(members, unit, "" if scale == 1.0 else f", the data model's tokens times {scale:.3g}")
+    return Taken(problem, units, {"token_scale": scale, "plan": plan, "seed": given.seed})
 
 
 def _raised(solution: Solution, target: float | None, raise_on_failure: bool) -> Solution:
@@ -126,97 +173,59 @@ def _on_target(solution: Solution, target: float | None) -> bool:
     return target is not None and bool(claims) and solution.certificate.claim("C1").established
 
 
-def _identity(
-    examples: Examples,
-    route: Route,
-    num_heads: int | None,
-    causal: bool | None,
-    target: float | None,
-    seed: int,
-    groups: np.ndarray | None,
-) -> Callable[[], dict[str, Any]]:
-    """What a checkpoint must agree on before it is resumed; computed only when there is one."""
-    return lambda: {
+def _identity(taken: Taken, method: Method, seed: int) -> dict[str, Any]:
+    """What a checkpoint must agree on before it is resumed."""
+    problem, groups = taken.problem, taken.units.members
+    return {
         "version": __version__,
-        "data": examples.fingerprint(),
-        "method": route.name,
-        "configuration": repr(route.config),
-        "num_heads": num_heads,
-        "causal": causal,
-        "target": target,
+        "data": problem.examples.fingerprint(),
+        "method": method.name,
+        "configuration": repr(method.config),
+        "num_heads": problem.num_heads,
+        "causal": problem.causal,
+        "target": problem.target,
         "seed": seed,
         "groups": None if groups is None else array_hash(groups),
     }
-
-
-def _fitted_on(run: Run) -> int | None:
-    """Examples that the last refinement used, if there was one."""
-    return next((r.evidence.get("examples") for r in reversed(run.records) if r.name == "refine"), None)
 
 
 def _phases(run: Run | None) -> tuple[Phase, ...]:
     return () if run is None else tuple(Phase(*record) for record in run.records)
 
 
-def _solution(
-    run: Run,
-    examples: Examples,
-    split: Split,
-    route: Route,
-    units: tuple[np.ndarray | None, str],
-    target: float | None,
-    scale: float,
-    plan: Plan,
-    tools: Tools,
-) -> Solution:
-    state = run.state
-    layer = None if state.theta is None else answer(state)
-    support = None if state.basis is None else Support(state.mean, state.basis)
-    stats: dict[str, Any] = {
-        "method": route.name,
-        "examples": getattr(state, "examples_read", 0) or examples.num,
-        "tokens": examples.tokens,
-        "token_scale": scale,
-        "plan": plan,
-        "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
-        "support": support,
-        "seed": tools.seed,
-    }
-    shown = examples.take(split.select[:INPUTS])
-    stats["sample_inputs"] = SampleInputs(shown.x, shown.mask)
-    phases = _phases(run)
+def _solution(run: Run, taken: Taken, method: Method, tools: Tools) -> Solution:
+    """The best fit with its certificate; or how the run ended without one."""
+    trail: Trail = run.state
+    problem = taken.problem
+    best, phases = trail.best, _phases(run)
+    layer = None if best is None else best.layer
+    stats = _stats(trail, problem, method) | taken.known
     if run.interrupted:
         return Solution(layer, Outcome.INTERRUPTED, phases=phases, stats=stats)
-    if run.stopped is not None:
-        return Solution(
-            layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats | run.stopped.evidence
-        )
-    assert layer is not None, "a route that neither stops nor is interrupted leaves an answer"
-    whole = support is None or support.basis.shape[1] == examples.dim
+    if run.out_of_time and not trail.settled:
+        return Solution(layer, Outcome.BUDGET_SPENT, phases=phases, stats=stats)
+    need = unmet_need(trail)
+    if need is not None:
+        ended = outcome(trail, None, num=problem.examples.num)
+        asked = {} if need.examples is None else {"examples_needed": need.examples}
+        return Solution(None, ended, phases=phases, stats=stats | need.evidence | asked)
+    began = time.perf_counter()
     with tools.progress.phase("certify"):
-        ended = conclude(
-            layer,
-            examples,
-            split,
-            rank=state.rank,
-            support=None if whole else support,
-            groups=units[0],
-            unit=units[1],
-            where="" if scale == 1.0 else f", the data model's tokens times {scale:.3g}",
-            target=target,
-            extra=None if route.check is None else route.check(state),
-            fitted_on=_fitted_on(run),
-            on_step=tools.progress.update,
-        )
-    outcome, stats = ended.outcome, stats | ended.stats
-    needed = _unclear(ended, phases, examples.num)
-    if needed is not None:
-        outcome, stats = Outcome.TOO_FEW_EXAMPLES, stats | {"examples_needed": needed}
-    return Solution(layer, outcome, ended.certificate, phases, stats)
+        extra = None if method.check is None else method.check(trail)
+        ended = conclude(problem, trail, taken.units, extra=extra, on_step=tools.progress.update)
+    certify = Phase("certify", time.perf_counter() - began, {"outcome": ended.outcome.name})
+    return Solution(layer, ended.outcome, ended.certificate, (*phases, certify), stats | ended.stats)
 
 
-def _unclear(ended: Conclusion, phases: Sequence[Phase], num: int) -> int | None:
-    """Examples that would show every head clearly, if a misfit without a known cause came from too few of them."""
-    unexplained = ended.stats.get("diagnosis", {}).get("cause") == "not attention"
-    views = [p.evidence["examples_for_clear_view"] for p in phases if "examples_for_clear_view" in p.evidence]
-    return views[-1] if unexplained and views and views[-1] > num else None
+def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
+    """Figures of a run that do not depend on how it ended."""
+    examples, split = problem.examples, problem.split
+    shown = examples.take(split.select[:INPUTS])
+    return {
+        "method": method.name,
+        "examples": getattr(trail.body, "examples_read", 0) or examples.num,
+        "tokens": examples.tokens,
+        "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
+        "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
+        "sample_inputs": SampleInputs(shown.x, shown.mask),
+    }

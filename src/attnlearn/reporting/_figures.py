@@ -54,11 +54,12 @@ def _moment(evidence: Evidence, document: dict[str, Any]) -> Display | None:
 
 
 def _count(evidence: Evidence, document: dict[str, Any]) -> Display | None:
+    evidence = evidence.get("count", evidence)  # version 0.1 had phases of their own for these
     tried = {int(key): value for key, value in evidence["select_residuals"].items()}
     chosen, order = evidence.get("heads"), sorted(tried)
     return Lines(
         f"Choosing {chosen} heads" if chosen else "Choosing the number of heads",
-        "Residual on examples kept apart, for one head fewer and one more: a further head must not help.",
+        "Residual on examples kept apart, by number of heads: one head fewer must be worse.",
         series=(Series("residual", order, [tried[key] for key in order]),),
         x_label="number of heads",
         y_label="residual",
@@ -66,6 +67,7 @@ def _count(evidence: Evidence, document: dict[str, Any]) -> Display | None:
 
 
 def _unmix(evidence: Evidence, document: dict[str, Any]) -> Display | None:
+    evidence = evidence.get("unmix", evidence)
     spectra = evidence["head_spectra"]
     rank = evidence.get("rank")
     most = min(len(spectra[0]), 2 * rank if rank else 48)
@@ -97,6 +99,24 @@ def _refine(evidence: Evidence, document: dict[str, Any]) -> Display | None:
         y_label="relative residual",
         log_y=True,
         levels=(("rounding", floor),) if drawable(floor, True) else (),
+    )
+
+
+def _starts(evidence: Evidence, document: dict[str, Any]) -> Display | None:
+    starts = evidence["starts"]
+    numbers = list(range(1, len(starts) + 1))
+    left = [entry.get("left_error") for entry in starts]
+    widths = ", ".join(str(entry["heads"]) for entry in starts)
+    return Lines(
+        "Starts of the wide search",
+        f"Error on examples kept apart, with all heads of a start ({widths} heads) and without the needless ones.",
+        series=(
+            Series("all heads", numbers, [entry["select_error"] for entry in starts]),
+            Series("without needless heads", numbers, left),
+        ),
+        x_label="start",
+        y_label="relative error",
+        log_y=True,
     )
 
 
@@ -273,7 +293,12 @@ def _replay(evidence: Evidence, document: dict[str, Any]) -> Display | None:
 
 
 _FIGURES: dict[str, tuple[Callable[[Evidence, dict[str, Any]], Display | None], ...]] = {
-    "moment": (_moment,),
+    "moment": (_moment, _count, _unmix),
+    "moment of every example": (_moment, _count, _unmix),
+    "suggested count": (_count, _unmix),
+    "wide search": (_starts,),
+    "wide search after the moment": (_starts,),
+    "fit": (_refine,),
     "count": (_count,),
     "unmix": (_unmix,),
     "refine": (_refine,),

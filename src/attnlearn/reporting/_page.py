@@ -178,6 +178,7 @@ def _phase(document: dict[str, Any], phase: dict[str, Any]) -> Section:
         displays=phase_figures(document, phase),
         facts=facts(phase["evidence"]),
         seconds=phase["seconds"],
+        skipped=str(phase["evidence"].get("skipped", "")),
     )
 
 

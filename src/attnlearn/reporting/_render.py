@@ -64,7 +64,7 @@ def timeline(page: Page) -> str:
     if total <= 0:
         return ""
     bar, legend, left = "", "", 0.0
-    for number, phase in enumerate(page.phases):
+    for number, phase in enumerate(phase for phase in page.phases if not phase.skipped):
         wide = 100 * (phase.seconds or 0.0) / total
         colour = f"t{number % COLOURS}"
         tip = escape(f"{phase.title}: {seconds(phase.seconds or 0.0)}")

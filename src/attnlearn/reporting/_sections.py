@@ -21,6 +21,8 @@ class Section:
     displays: list[Display] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     seconds: float | None = None
+    skipped: str = ""
+    """Why a phase was not run; empty for one that was."""
 
     @property
     def open(self) -> bool:

@@ -70,6 +70,7 @@ class RefineConfig:
     lower: bool = True
     thorough: bool = False
     rehearse: bool = False
+    deadline: float | None = None
     seed: int = 0
 
 

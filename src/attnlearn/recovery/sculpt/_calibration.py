@@ -30,8 +30,6 @@ SUM_GROWTH = 10
 """What to ask for when no row of one token is seen at all: an order of magnitude more, a rule of thumb."""
 LINEAR_SHARE = 1e-4
 """Share of the variance that the query and the mean token must leave; below it, attention is a plain average."""
-CAUSAL_FIRST = 1e-6
-CAUSAL_LAST = 1e-3
 SUM_ROWS = 8
 """Rows per unknown of the refined sum."""
 CLEAR_MARGIN = 3.0

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._conclude import held
+from attnlearn.recovery._problem import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._held import example_scale, unit_errors

@@ -20,8 +20,7 @@ from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._certificate import Check, Status
-from attnlearn.engine import Tools
-from attnlearn.recovery._refining import answer
+from attnlearn._layer import AttentionLayer
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._carve import as_vector, kept_slabs
 from attnlearn.recovery.sculpt._certify_rows import Slabs, pair_rows, slab_width
@@ -29,10 +28,10 @@ from attnlearn.recovery.sculpt._rows import Rows
 from attnlearn.recovery.sculpt._state import Problem, State
 
 
-def recheck(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
+def recheck(problem: Problem, state: State, answer: AttentionLayer) -> tuple[State, dict[str, Any]]:
     """Proved half-widths of the kept slabs, and whether every head lies inside; evidence: counts and the tolerance."""
     slabs = kept_slabs(problem, state)
-    layer = state.whitening.enter(answer(state).astype(np.float64).parameters)
+    layer = state.whitening.enter(answer.astype(np.float64).parameters)
     proved = prove(state, slabs, pair_rows(state).take(slabs.row), layer)
     sure = np.isfinite(proved.widths)
     inside = proved.misses <= proved.widths * (1 + calibration.ROUNDING)

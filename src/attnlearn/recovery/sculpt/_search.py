@@ -30,7 +30,7 @@ from attnlearn._forward import mixed_rows, pattern_rows
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import precision
 from attnlearn.engine import Tools
-from attnlearn.recovery._conclude import held
+from attnlearn.recovery._problem import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._rows import as_batch
 from attnlearn.recovery.sculpt._state import Problem, State

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attnlearn.data import Examples
+from attnlearn.engine import storable
 from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._source import Source
 from attnlearn.solve._chunks import Whitening
@@ -31,6 +32,7 @@ class Problem:
     target: float | None = None
 
 
+@storable
 @dataclass(frozen=True)
 class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
@@ -73,9 +75,6 @@ class State:
     w: Float[np.ndarray, "m d o"] | None = None
     query_bias: Float[np.ndarray, "m d"] | None = None
     output_bias: Float[np.ndarray, "o"] | None = None
-    mean: Float[np.ndarray, "d"] | None = None
-    basis: Float[np.ndarray, "d r"] | None = None
-    rank: int | None = None
 
     @property
     def whitening(self) -> Whitening:

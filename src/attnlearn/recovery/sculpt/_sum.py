@@ -44,7 +44,7 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     evidence: dict[str, Any] = {"sequences": len(chunk.x), "support_rank": rank, "tokens": examples.tokens}
     if rank < 2:
         raise Stop("TOKENS_DEGENERATE", evidence)
-    causal = looks_causal(as_batch(chunk, white, False)) if problem.causal is None else problem.causal
+    causal = bool(problem.causal)
     batch = as_batch(chunk, white, causal)
     _require_possible(problem, examples.tokens, examples.out_dim, evidence)
     start, explained, linear = _mean_token(batch)
@@ -65,8 +65,6 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
         sum=fit.total,
         sum_spread=fit.spread,
         sum_scale=fit.scale,
-        mean=None if rank == examples.dim else white.mean,
-        basis=None if rank == examples.dim else white.basis,
     )
     evidence["doubt"] = fit.doubt
     if fit.scale > calibration.SUM_FOUND:
@@ -94,21 +92,6 @@ def _require_possible(problem: Problem, tokens: int, out_dim: int, evidence: dic
     if heads is not None and heads * (tokens - 1) > out_dim:
         condition = {"condition": "m (k - 1) <= d_out", "left": heads * (tokens - 1), "right": out_dim}
         raise Stop("TOO_MANY_HEADS", evidence | condition)
-
-
-def looks_causal(batch: Batch) -> bool:
-    """Whether the first row depends linearly on its own token, and the last one does not."""
-    n = min(len(batch.tokens), 20 * (batch.tokens.shape[2] + 1))
-
-    def unexplained(place: int) -> float:
-        own, y = with_one(batch.tokens[:n, place]), batch.outputs[:n, place]
-        rest = y - own @ np.linalg.lstsq(own, y, rcond=None)[0]
-        return float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), np.finfo(float).tiny))
-
-    full = batch.visible[:n].all()
-    return bool(
-        full and unexplained(0) < calibration.CAUSAL_FIRST and unexplained(-1) > calibration.CAUSAL_LAST
-    )
 
 
 def _mean_token(batch: Batch) -> tuple[Float[np.ndarray, "e1 o"], float, float]:

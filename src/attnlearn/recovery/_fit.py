@@ -1,0 +1,196 @@
+"""Fit: the only place that refines a candidate, repairs it and judges the result on the select side.
+
+A first attempt takes a few Gauss-Newton steps from the candidate. Then the repairs are tried in the order of their table
+(`_repairs`), each from the best attempt so far, and kept only if the select side says so. The verdict is one of
+
+| verdict | the select side says |
+|---|---|
+| EXACT | nothing is left to explain but rounding |
+| ON_TARGET | every example is within the target |
+| NOISE | the error is small, and the same on both sides |
+| MISFIT | the error is large, and the same on both sides: structure, not noise |
+| MEMORISED | the error is far larger than on the fit side |
+| UNFINISHED | time was up before the fit ended |
+
+`refine` starts with few examples and adds more; what it may add is bounded here, so that memory depends on the layer and not on
+the number of examples. Everything is computed in float64; the answer has the dtype of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from attnlearn._layer import AttentionLayer
+from attnlearn.engine import Tools, storable
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._problem import Candidate, Problem, Weights, layer_unknowns, memorised, rms
+from attnlearn.recovery._signals import Signals
+from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._refine import RefineConfig, Refined, refine
+
+
+@storable
+class Verdict(Enum):
+    """What the select side says of a fit; the best first."""
+
+    EXACT = "nothing is left to explain"
+    ON_TARGET = "every example is within the target"
+    NOISE = "a small error that both sides share"
+    MISFIT = "a large error that both sides share"
+    MEMORISED = "the fit side was learned by heart"
+    UNFINISHED = "time was up"
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing else need be tried."""
+        return self in (Verdict.EXACT, Verdict.ON_TARGET)
+
+    @property
+    def explains(self) -> bool:
+        """Whether the fit explains the outputs, but for noise."""
+        return self.settled or self is Verdict.NOISE
+
+
+@storable
+@dataclass(frozen=True)
+class Fit:
+    """A refined and judged candidate. `evidence` is for the report and is never read back."""
+
+    weights: Weights
+    rank: int | None
+    verdict: Verdict
+    select_error: float
+    fit_error: float
+    examples: int
+    by: str
+    proposed_heads: int
+    tentative: bool
+    clear_view: int | None
+    evidence: dict[str, Any] = field(repr=False)
+
+    @property
+    def layer(self) -> AttentionLayer:
+        """The answer."""
+        return self.weights.layer
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an attempt begins: a layer, its rank, the limits of `refine`, and whether it must go on beyond the target."""
+
+    layer: AttentionLayer
+    rank: int | None
+    limits: dict[str, Any] = field(default_factory=dict)
+    every: bool = False
+    """Whether every fit example that memory allows is used, not only as many as the unknowns ask for."""
+    beyond: bool = False
+    """Whether the fit goes on to rounding although a target was given."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One call of `refine`, judged."""
+
+    start: Start
+    refined: Refined
+    error: float
+    exact: bool
+    enough: bool
+
+    @property
+    def layer(self) -> AttentionLayer:
+        """The refined layer, in float64."""
+        return self.refined.layer
+
+    def then(self, layer: AttentionLayer | None = None, **changes: Any) -> Start:
+        """A start from here: the same rank and aim unless `changes` says otherwise."""
+        kept = {"rank": self.refined.rank, "beyond": self.start.beyond} | changes
+        return Start(self.layer if layer is None else layer, **kept)
+
+
+class Fitting:
+    """The examples of one fit, its attempts so far, and what repairs may use."""
+
+    def __init__(self, problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) -> None:
+        self.problem, self.signals, self.tools = problem, signals, tools
+        self.proposed = Start(candidate.weights.layer, candidate.rank)
+        examples = problem.examples
+        rows = examples.tokens * examples.out_dim
+        unknown = layer_unknowns(self.proposed.layer, candidate.rank)
+        most = int(np.ceil(calibration.PLENTY * unknown / rows))
+        self.side = problem.fit_side(max(most, calibration.SAMPLE))
+        self.select, self.scale = problem.select_side(), example_scale(self.side)
+        self.tried: list[dict[str, Any]] = []
+
+    @property
+    def every_example(self) -> Held:
+        """As many fit examples as memory allows."""
+        examples = self.problem.examples
+        one = 8 * examples.tokens * (examples.dim + examples.out_dim)
+        return self.problem.fit_side(max(calibration.SAMPLE, calibration.REFINE_BYTES // one))
+
+    def attempt(self, name: str, start: Start) -> Attempt:
+        """Refine from `start` and judge the result on the select side."""
+        dtype = self.problem.examples.dtype
+        target = 0.0 if start.beyond else self.problem.target or 0.0
+        rounding = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
+        tolerance = max(rounding, calibration.TARGET_RESIDUAL * target)
+        side = self.every_example if start.every else self.side
+        config = RefineConfig(
+            seed=self.tools.seed,
+            tolerance=tolerance,
+            sparing=tolerance > rounding,
+            rehearse=True,
+            average=False,
+            deadline=self.tools.deadline,
+            **start.limits,
+        )
+        refined = refine(
+            start.layer.astype(np.float64),
+            np.asarray(side.x, np.float64),  # float32 sums would lose what float32 outputs can tell
+            np.asarray(side.y, np.float64),
+            mask=side.mask,
+            rank=start.rank,
+            config=config,
+            on_step=lambda step: self.tools.progress.update(residual=step["residual"]),
+        )
+        found = self.judged(start, refined)
+        self.tried.append(
+            {
+                "repair": name,
+                "rank": refined.rank,
+                "residual": refined.residual,
+                "stop": refined.stop,
+                "select_error": found.error,
+            }
+        )
+        return found
+
+    def judged(self, start: Start, refined: Refined) -> Attempt:
+        """The attempt with its error on the select side."""
+        dtype = self.problem.examples.dtype
+        layer = refined.layer.astype(dtype)
+        errors = unit_errors(layer, self.select, self.scale)
+        error = rms(errors)
+        limit = exactness_limit(rounding_floor(layer, self.select, self.scale), dtype)
+        target = 0.0 if start.beyond else self.problem.target or 0.0
+        reached = errors.max() <= calibration.TARGET_MARGIN * target
+        return Attempt(start, refined, error, error <= limit, bool(error <= limit or reached))
+
+
+def verdict_of(attempt: Attempt) -> Verdict:
+    """The verdict on a finished attempt."""
+    refined = attempt.refined
+    if attempt.exact:
+        return Verdict.EXACT
+    if attempt.enough:
+        return Verdict.ON_TARGET
+    if memorised(refined.residual, attempt.error):
+        return Verdict.MEMORISED
+    if refined.stop in ("floor", "target"):
+        return Verdict.EXACT
+    return Verdict.MISFIT if attempt.error > calibration.MISFIT else Verdict.NOISE

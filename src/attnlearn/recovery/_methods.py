@@ -1,0 +1,71 @@
+"""The methods of `recover`: each a table of proposers, and how it draws examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from attnlearn._certificate import Check
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer
+from attnlearn.recovery._config import SpectralConfig
+from attnlearn.recovery._draw import Chooser
+from attnlearn.recovery._intake import low_rank, start_hash
+from attnlearn.recovery._of_search import MisfitCause
+from attnlearn.recovery._proposer import Given, Proposer
+from attnlearn.recovery._proposers import TABLES
+from attnlearn.recovery._trail import Trail
+from attnlearn.recovery.moment import choose_scale
+
+METHODS = (*TABLES, "sculpt", "spectral")
+"""The names that `recover` takes; "spectral" is the name that version 0.1 had for "moment"."""
+Drawn = tuple[Any, Any, int]
+"""A data model, an oracle and a seed, from which further examples can be drawn."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to recover a layer: its table, and how it draws examples from a data model."""
+
+    name: str
+    table: tuple[Proposer, ...]
+    config: Any
+    num_examples: int
+    scale: Chooser | None = None
+    """How the token scale is chosen when a data model is given; None leaves its tokens as they are."""
+    check: Callable[[Trail], Check] | None = None
+    """A check of its own, made from the last trail, for the certificate."""
+
+
+def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
+    """The method of that name."""
+    require(name in METHODS, "method", f"must be one of {', '.join(METHODS)}", name)
+    if name == "sculpt":
+        return _sculpt(config, drawn)
+    name = "moment" if name == "spectral" else name
+    config = SpectralConfig() if config is None else config
+    require(isinstance(config, SpectralConfig), "config", "must be a SpectralConfig", config)
+
+    def scale(model: Any, oracle: Any, seed: int) -> float:
+        return choose_scale(model, oracle, seed=seed) if config.token_scale is None else config.token_scale
+
+    return Method(name, TABLES[name], config, config.num_examples, scale)
+
+
+def method_from(start: AttentionLayer) -> Method:
+    """No search: fit and certify a layer that is nearly right."""
+    require(isinstance(start, AttentionLayer), "start", "must be an AttentionLayer", type(start).__name__)
+    table = Given(layer=start, rank=low_rank(start)), MisfitCause()
+    return Method("start", table, start_hash(start), SpectralConfig().num_examples)
+
+
+def _sculpt(config: Any, drawn: Drawn | None) -> Method:
+    from attnlearn.recovery.sculpt import SculptConfig, body_check, sculpt_table
+
+    config = SculptConfig() if config is None else config
+    require(isinstance(config, SculptConfig), "config", "must be a SculptConfig", config)
+    held = min(config.held_examples, config.num_examples)
+    return Method(
+        "sculpt", sculpt_table(config, drawn), config, held, check=lambda trail: body_check(trail.body)
+    )

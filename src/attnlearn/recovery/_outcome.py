@@ -1,0 +1,96 @@
+"""How a run ended: one pure function of the signals, the trail and the certificate.
+
+| what is known | outcome |
+|---|---|
+| no signals | what the signals need: TOKENS_DEGENERATE, ATTENTION_TOO_WEAK |
+| no fit | NOT_ATTENTION when even the widest search does not fit its own examples; otherwise what the first proposer needs |
+| every claim is established | RECOVERED |
+| both sides exact | HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close; TOKENS_DEGENERATE when the tokens of a sequence determine each other; TOO_FEW_EXAMPLES when only the certify side is too small; otherwise NOT_ESTABLISHED |
+| select side much worse than fit side | TOO_FEW_EXAMPLES |
+| equal errors, small | HEADS_INDISTINGUISHABLE when two heads nearly coincide, otherwise BELOW_NOISE_FLOOR |
+| equal errors, large | NOT_ATTENTION; TOO_FEW_EXAMPLES when no cause is known and more examples would show every head clearly |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnlearn._certificate import Certificate, Status
+from attnlearn._result import Outcome
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._problem import Need, memorised
+from attnlearn.recovery._trail import UNKNOWN, Trail
+from attnlearn.solve._calibration import APART_LEAST
+
+TOKENS_TIED = {"C2.keys", "C2.spread", "C2.tied", "C2.manifold", "C2.symmetry"}
+TOO_FEW_UNITS = {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The certificate of the best fit, its errors, and the error up to which a fit counts as exact."""
+
+    certificate: Certificate
+    fit_error: float
+    select_error: float
+    exact: float
+
+    @property
+    def apart(self) -> float:
+        """How far the closest two heads are from each other."""
+        return self.certificate.check("C2.apart").value or 0.0
+
+
+def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | None = None) -> Outcome:
+    """The outcome of a finished run on `num` examples; `judged` is None when there is no fit."""
+    need = unmet_need(trail)
+    if need is not None:
+        return need.outcome
+    assert judged is not None, "a run with a fit has a certificate"
+    if judged.certificate.certified:
+        return Outcome.RECOVERED
+    if target is not None and judged.certificate.claim("C1").established:
+        return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
+    if judged.select_error <= judged.exact:
+        return _exact_but_not_established(judged)
+    if memorised(judged.fit_error, judged.select_error):
+        return Outcome.TOO_FEW_EXAMPLES
+    if judged.select_error > calibration.MISFIT:
+        return Outcome.TOO_FEW_EXAMPLES if clear_view(trail, num) else Outcome.NOT_ATTENTION
+    near = judged.apart < calibration.NEAR_HEADS
+    return Outcome.HEADS_INDISTINGUISHABLE if near else Outcome.BELOW_NOISE_FLOOR
+
+
+def unmet_need(trail: Trail) -> Need | None:
+    """Why there is no fit; None when there is one."""
+    if isinstance(trail.signals, Need):
+        return trail.signals
+    if trail.best is not None:
+        return None
+    needs = list(trail.needs.values())
+    misfits = [need for need in needs if need.outcome is Outcome.NOT_ATTENTION]
+    asked = [need for need in needs if need.examples is not None]
+    first = next(iter(needs), Need(Outcome.NOT_ESTABLISHED))
+    if misfits:
+        return misfits[-1]  # the one with the cause
+    fewest = min((need.examples for need in asked if need.examples), default=None)
+    return Need(first.outcome, fewest, evidence=first.evidence)
+
+
+def clear_view(trail: Trail, num: int) -> int | None:
+    """Examples that would show every head clearly, if a misfit without a known cause may come from too few of them."""
+    best = trail.best
+    wanted = None if best is None else best.clear_view
+    known = trail.cause() not in (None, UNKNOWN)
+    return wanted if wanted is not None and wanted > num and not known else None
+
+
+def _exact_but_not_established(judged: Judged) -> Outcome:
+    failed = {check.code for check in judged.certificate.checks if check.status is Status.FAILS}
+    if "C2.rivals" in failed:
+        return Outcome.HEADS_INDISTINGUISHABLE
+    if failed & TOKENS_TIED:
+        return Outcome.TOKENS_DEGENERATE
+    if failed and failed <= TOO_FEW_UNITS:
+        return Outcome.TOO_FEW_EXAMPLES
+    return Outcome.HEADS_INDISTINGUISHABLE if judged.apart < APART_LEAST else Outcome.NOT_ESTABLISHED

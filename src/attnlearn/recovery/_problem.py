@@ -1,0 +1,153 @@
+"""What everything in `recover` shares: the problem, and what a proposer may answer.
+
+A proposer answers with a candidate, which the fit then refines and judges, or with what it needs (an outcome, and the
+number of examples with which it should do better).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._layer import AttentionLayer
+from attnlearn._result import Outcome
+from attnlearn.data import Examples
+from attnlearn.engine import storable
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
+from attnlearn.solve._held import Held
+from attnlearn.solve._split import Split
+
+storable(Outcome)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Examples, how they are split, and what the caller already knows; proposers never read the certify side.
+
+    >>> from attnlearn.data import as_examples
+    >>> Problem(as_examples(np.ones((40, 3, 2)), np.ones((40, 3, 2))), Split.make(40)).causal is None
+    True
+    """
+
+    examples: Examples
+    split: Split
+    causal: bool | None = None
+    num_heads: int | None = None
+    target: float | None = None
+
+    @property
+    def equations(self) -> int:
+        """Scalar equations on the fit side."""
+        return len(self.split.fit) * self.examples.tokens * self.examples.out_dim
+
+    def fit_side(self, most: int | None = None) -> Held:
+        """The first fit examples as arrays."""
+        return held(self.examples, self.split.fit[:most])
+
+    def select_side(self) -> Held:
+        """The select examples as arrays."""
+        return held(self.examples, self.split.select)
+
+
+@storable
+@dataclass(frozen=True)
+class Weights:
+    """The arrays of a layer, as a checkpoint keeps them."""
+
+    theta: Float[np.ndarray, "m d d"]
+    w: Float[np.ndarray, "m d o"]
+    query_bias: Float[np.ndarray, "m d"]
+    output_bias: Float[np.ndarray, "o"]
+    causal: bool
+
+    @classmethod
+    def of(cls, layer: AttentionLayer) -> Weights:
+        """The arrays of `layer`."""
+        return cls(**layer.parameters._asdict(), causal=layer.causal)
+
+    @property
+    def layer(self) -> AttentionLayer:
+        """The layer with these arrays."""
+        return AttentionLayer(self.theta, self.w, self.query_bias, self.output_bias, causal=self.causal)
+
+
+@storable
+@dataclass(frozen=True)
+class Candidate:
+    """A start for the fit: a layer, the largest rank of its Theta (None: free), and who proposed it.
+
+    A misfit of a `tentative` candidate says nothing about the data: its number of heads was only tried. `clear_view` is
+    the number of examples with which the moment would show each of its heads clearly.
+    """
+
+    weights: Weights
+    rank: int | None
+    by: str
+    tentative: bool = False
+    clear_view: int | None = None
+    refined: bool = False
+    """Whether the layer is an answer already, which the fit judges as it is."""
+
+
+@storable
+@dataclass(frozen=True)
+class Need:
+    """Why a proposer has no candidate, and the number of examples with which it should have one.
+
+    `heads`: the number of heads that it saw all the same. `cause`: the likeliest cause, where the outputs are no attention.
+    """
+
+    outcome: Outcome
+    examples: int | None = None
+    heads: int | None = None
+    cause: str | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def held(examples: Examples, indices: np.ndarray, groups: np.ndarray | None = None) -> Held:
+    """The examples at `indices` as arrays."""
+    x, y, mask = examples.take(indices)
+    return Held(x, y, mask, None if groups is None else groups[indices])
+
+
+def unknowns(heads: int, dim: int, out_dim: int, rank: int | None = None) -> int:
+    """Free parameters of a layer whose heads have the given rank (None: full), gauge removed.
+
+    >>> unknowns(1, 4, 3), unknowns(1, 4, 3, rank=1)
+    (35, 20)
+    """
+    if rank is None or rank >= dim:
+        return heads * (dim * dim + dim + dim * out_dim) + out_dim
+    r = min(rank, out_dim)
+    return heads * (rank * (2 * dim - rank) + dim + r * (dim + out_dim - r)) + out_dim
+
+
+def layer_unknowns(layer: AttentionLayer, rank: int | None) -> int:
+    """Free parameters of a layer like this one."""
+    return unknowns(layer.num_heads, layer.dim, layer.out_dim, rank)
+
+
+def examples_for(unknown: int, examples: Examples) -> int:
+    """Sequences that give the calibrated number of equations per unknown, all sides of the split included."""
+    rows = examples.tokens * examples.out_dim
+    fitted = calibration.EQUATIONS_NEEDED * unknown / rows
+    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
+    return max(calibration.CERTIFIED_LEAST, int(np.ceil(fitted / share)))
+
+
+def memorised(fit_error: float, select_error: float) -> bool:
+    """Whether the fit overfits: the select error is noticeable and more than three times the fit error.
+
+    >>> memorised(1e-3, 1.1e-3), memorised(1e-4, 0.02), memorised(1e-16, 1e-15)
+    (False, True, False)
+    """
+    return select_error > max(calibration.OVERFIT * fit_error, calibration.NOTICEABLE)
+
+
+def rms(errors: np.ndarray) -> float:
+    """Root of the mean square."""
+    return float(np.sqrt(np.mean(errors**2)))

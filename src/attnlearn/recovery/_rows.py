@@ -1,0 +1,185 @@
+"""White tokens and residual outputs, chunk by chunk: what every pass of the moment reads.
+
+Each chunk gives z = B^+ (x - mu) and r = (y - linear fit) Omega in float32, Omega the output whitening. Below
+CACHE_BYTES the chunks are kept, above they are recomputed in every pass, so memory never grows beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attnlearn._types import Mask
+from attnlearn.data import Examples
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.solve._chunks import Whitening
+
+
+class Rows(NamedTuple):
+    """One chunk: white tokens, whitened residual outputs, visible keys (None: all)."""
+
+    z: Float[np.ndarray, "n k r"]
+    residual: Float[np.ndarray, "n k o"]
+    visible: Bool[np.ndarray, "n k k"] | None
+
+
+def visible_keys(k: int, mask: Mask | None, causal: bool) -> Bool[np.ndarray, "n k k"] | None:
+    """Which keys each query sees, (n or 1, query, key); queries that are padding see none. None: all."""
+    allowed = np.tril(np.ones((k, k), bool))[None] if causal else None
+    if mask is not None:
+        pairs = mask[:, :, None] & mask[:, None, :]
+        allowed = pairs if allowed is None else allowed & pairs
+    return allowed
+
+
+def linear_features(
+    z: Float[np.ndarray, "n k r"], visible: Bool[np.ndarray, "n k k"] | None
+) -> Float[np.ndarray, "n k f"]:
+    """What a layer with constant attention could use: the query's token, the mean of the others, 1.
+
+    Where the number of visible keys varies, attention varies with it: every feature also comes divided by it.
+    """
+    n, k, _ = z.shape
+    one = np.ones((n, k, 1), z.dtype)
+    if visible is None:
+        others = (z.sum(axis=1, keepdims=True) - z) / max(1, k - 1)
+        return np.concatenate([z, others, one], axis=2)
+    weights = visible.astype(z.dtype)
+    count = np.broadcast_to(weights.sum(axis=2, keepdims=True), (n, k, 1))
+    others = (weights @ z - z) / np.maximum(count - 1, 1)
+    plain = np.concatenate([z, others, one], axis=2) * (count > 0)
+    return np.concatenate([plain, plain / np.maximum(count, 1)], axis=2)
+
+
+def output_whitening(covariance: Float[np.ndarray, "o o"]) -> tuple[np.ndarray, np.ndarray]:
+    """(Sigma + ridge)^(-1/2) and its inverse.
+
+    >>> forth, back = output_whitening(np.diag([4.0, 1.0]))
+    >>> bool(np.allclose(forth @ back, np.eye(2)))
+    True
+    """
+    o = len(covariance)
+    ridge = calibration.OUTPUT_RIDGE * max(np.trace(covariance) / o, np.finfo(float).tiny)
+    values, vectors = np.linalg.eigh(covariance + ridge * np.eye(o))
+    return (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
+
+
+class Measured(Protocol):
+    """What rows are made with; the signals of a problem have it."""
+
+    @property
+    def white(self) -> Whitening:
+        """White coordinates of the tokens."""
+        ...
+
+    @property
+    def causal(self) -> bool:
+        """Whether a query sees no key after it."""
+        ...
+
+    @property
+    def linear(self) -> Float[np.ndarray, "f o"]:
+        """The linear fit of the outputs."""
+        ...
+
+    @property
+    def residual_covariance(self) -> Float[np.ndarray, "o o"]:
+        """Covariance of what the linear fit leaves."""
+        ...
+
+
+class RowSource:
+    """The rows of some sequences, streamed in chunks of whole sequences."""
+
+    def __init__(self, examples: Examples, signals: Measured, indices: Int[np.ndarray, "i"]) -> None:
+        self.examples, self.signals, self.indices = examples, signals, indices
+        self.num = len(indices)
+        self.k = examples.tokens
+        self.dim = signals.white.basis.shape[1]
+        self.out_dim = examples.out_dim
+        self.whitening = output_whitening(signals.residual_covariance)[0]
+        size = 4 * self.num * self.k * (self.dim + self.out_dim)
+        self._cache: list[Rows] | None = [] if size <= calibration.CACHE_BYTES else None
+        self._complete = False
+
+    def chunks(self, vectors: int, block: slice | None = None) -> Iterator[Rows]:
+        """Chunks of a block of sequences, small enough that `vectors` products of each stay in cache."""
+        block = slice(0, self.num) if block is None else block
+        size = self._chunk_size(vectors, block.stop - block.start)
+        if self._cache is None:
+            yield from self._fresh(size, block)
+            return
+        if not self._complete:
+            self._cache = [self._filled()]
+            self._complete = True
+        (whole,) = self._cache
+        for start in range(block.start, block.stop, size):
+            rows = slice(start, min(start + size, block.stop))
+            visible = (
+                whole.visible if whole.visible is None or len(whole.visible) == 1 else whole.visible[rows]
+            )
+            yield Rows(whole.z[rows], whole.residual[rows], visible)
+
+    def _chunk_size(self, vectors: int, sequences: int) -> int:
+        """Sequences of one chunk: equal shares of a block, a power of two in number, so that threads end together."""
+        per_sequence = 4 * self.k * vectors * (self.dim + self.k)
+        least = sequences * per_sequence / calibration.CHUNK_BYTES
+        shares = max(calibration.CHUNKS_LEAST, 1 << max(0, int(np.ceil(np.log2(max(least, 1))))))
+        return max(1, -(-sequences // shares))
+
+    def _filled(self) -> Rows:
+        """All rows in one place, written chunk by chunk so that they are never there twice."""
+        whole, start = None, 0
+        for rows in self._fresh(1024):
+            if whole is None:
+                shared = rows.visible is None or len(rows.visible) == 1
+                whole = Rows(
+                    *(np.empty((self.num, *part.shape[1:]), part.dtype) for part in rows[:2]),
+                    rows.visible if shared else np.empty((self.num, *rows.visible.shape[1:]), bool),
+                )
+            stop = start + len(rows.z)
+            for there, part in zip(whole, rows):
+                if part is not None and len(part) == stop - start:
+                    there[start:stop] = part
+            start = stop
+        return whole
+
+    def whole(self) -> tuple[Rows]:
+        """All rows at once; for a few sequences only."""
+        return (_joined(list(self._fresh(max(1, self.num)))),)
+
+    def outputs(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
+        """White tokens, the outputs as they are, visible keys and which rows (n k) are real."""
+        for x, y, mask in self.examples.chunks(256, self.indices):
+            z = white_tokens(x, self.signals.white)
+            real = np.ones(len(x) * self.k, bool) if mask is None else mask.reshape(-1)
+            yield z, y.astype(np.float32), visible_keys(self.k, mask, self.signals.causal), real
+
+    def _fresh(self, size: int, block: slice = slice(None)) -> Iterator[Rows]:
+        whitening = self.whitening.astype(np.float32)
+        linear = (self.signals.linear @ self.whitening).astype(np.float32)
+        for x, y, mask in self.examples.chunks(size, self.indices[block]):
+            z = white_tokens(x, self.signals.white)
+            visible = visible_keys(self.k, mask, self.signals.causal)
+            residual = y.astype(np.float32) @ whitening - linear_features(z, visible) @ linear
+            if mask is not None:
+                z, residual = z * mask[..., None], residual * mask[..., None]
+            yield Rows(z, residual, visible)
+
+
+def white_tokens(x: np.ndarray, white: Whitening) -> Float[np.ndarray, "n k r"]:
+    """White coordinates in float32; the mean is subtracted before rounding."""
+    centred = (x - white.mean.astype(x.dtype)).astype(np.float32)
+    inverse = white.inverse.T.astype(np.float32)
+    return (centred.reshape(-1, x.shape[2]) @ inverse).reshape(*x.shape[:2], -1)
+
+
+def _joined(pieces: list[Rows]) -> Rows:
+    z, residual = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("z", "residual"))
+    first = pieces[0].visible
+    if first is None or len(first) == 1:
+        return Rows(z, residual, first)
+    return Rows(z, residual, np.concatenate([piece.visible for piece in pieces]))

@@ -1,0 +1,199 @@
+"""Signals: what is measured once on the data, before anything is proposed.
+
+The signals say which proposers apply, they are shown first in the report, and `explain` and `conditions` read the same object.
+Where tokens have heavy tails, single sequences dominate third-order statistics. There the signals, and with them the moment,
+are those of the half of the sequences whose largest white coordinate is smallest.
+
+Cost: two passes over some thousands of the fit examples, four where tails are heavy. What can fail: `measure` returns a need in
+place of signals when fewer than two directions or keys vary, or when the linear fit leaves nothing of the outputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlearn._canonical import Support
+from attnlearn._result import Outcome
+from attnlearn.data import Examples
+from attnlearn.engine import Tools, storable
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._problem import Need, Problem, unknowns
+from attnlearn.recovery._rows import white_tokens
+from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
+from attnlearn.solve._chunks import Whitening
+
+_CHUNK = 1024
+
+
+@storable
+@dataclass(frozen=True)
+class Signals:
+    """Measured on the fit side: support of the tokens, causality, dependence between positions, tails, repetition, linear fit.
+
+    `fit` and `select` are the sequences that the moment reads: all of them, or those without outliers where tails are heavy.
+    """
+
+    fit: Int[np.ndarray, "f"]
+    select: Int[np.ndarray, "s"]
+    looked_at: int
+    causal: bool
+    mean: Float[np.ndarray, "d"]
+    basis: Float[np.ndarray, "d r"]
+    inverse: Float[np.ndarray, "r d"]
+    condition_number: float
+    position_mean: Float[np.ndarray, "k r"]
+    position_correlation: Float[np.ndarray, "k k"]
+    kurtosis: Float[np.ndarray, "r"]
+    skewness: Float[np.ndarray, "r"]
+    linear: Float[np.ndarray, "f o"]
+    residual_covariance: Float[np.ndarray, "o o"]
+    output_scale: float
+    nonlinear_share: float
+    repeated: bool
+    heavy_tails: bool
+    equations_per_unknown: float
+    """Equations on the fit side for every unknown of eight heads of full rank."""
+
+    @property
+    def white(self) -> Whitening:
+        """White coordinates of the tokens."""
+        return Whitening(self.mean, self.basis, self.inverse)
+
+    @property
+    def support(self) -> Support:
+        """The affine span of the tokens."""
+        return Support(self.mean, self.basis)
+
+    @property
+    def directions(self) -> int:
+        """Directions in which the tokens vary."""
+        return self.basis.shape[1]
+
+    @property
+    def dependent(self) -> bool:
+        """Whether tokens depend on their positions or on each other."""
+        k = len(self.position_correlation)
+        return bool(np.any(self.position_correlation != np.eye(k)) or np.any(self.position_mean != 0))
+
+    @property
+    def skewed(self) -> bool:
+        """Whether some coordinate leans so far to one side that the moment would be misled."""
+        return bool(np.abs(self.skewness).max() > calibration.SKEWED)
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the moment models these tokens: independent, symmetric, and not the words of a list."""
+        return not (self.dependent or self.skewed or self.repeated)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether examples are so few, or tails so heavy, that the moment may miss heads that are there."""
+        return self.heavy_tails or self.equations_per_unknown <= calibration.SCARCE
+
+    def evidence(self) -> dict[str, Any]:
+        """The figures for the report."""
+        off = self.position_correlation - np.eye(len(self.position_correlation))
+        return {
+            "examples": self.looked_at,
+            "tokens": len(off),
+            "support_rank": self.directions,
+            "condition_number": self.condition_number,
+            "causal": self.causal,
+            "position_correlation": float(np.abs(off).max()),
+            "position_mean": float(np.linalg.norm(self.position_mean, axis=1).max()),
+            "kurtosis": float(self.kurtosis.mean()),
+            "skewness": float(np.abs(self.skewness).max()),
+            "nonlinear_share": self.nonlinear_share,
+            "repeated": self.repeated,
+            "heavy_tails": self.heavy_tails,
+            "sequences_read": len(self.fit),
+            "equations_per_unknown": self.equations_per_unknown,
+        }
+
+
+def measure(problem: Problem, tools: Tools) -> Signals | Need:
+    """The signals of a problem; of its calmer sequences, if tails are heavy."""
+    found = _measured(problem, problem.split.fit, problem.split.select, tools)
+    if isinstance(found, Need) or found.repeated or found.kurtosis.mean() <= calibration.HEAVY_TAILS:
+        return found
+    calmer = _measured(problem, *without_outliers(problem, found), tools)
+    if isinstance(calmer, Need) or calmer.directions < found.directions:
+        return found
+    return dataclasses.replace(calmer, heavy_tails=True)
+
+
+def _measured(
+    problem: Problem, fit: Int[np.ndarray, "f"], select: Int[np.ndarray, "s"], tools: Tools
+) -> Signals | Need:
+    """The signals of the sequences given."""
+    examples = problem.examples
+    some = fit[:: max(1, len(fit) // sequences_wanted(examples))]
+    white, spectrum = token_support(examples, some, tools.engine)
+    r, out = white.basis.shape[1], examples.out_dim
+    seen = {"examples": len(some), "tokens": examples.tokens, "support_rank": r}
+    if r <= 1 or examples.tokens <= 1:
+        return Need(Outcome.TOKENS_DEGENERATE, evidence=seen)
+    causal = looks_causal(examples, some, white) if problem.causal is None else bool(problem.causal)
+    found = dependence(examples, some, white, causal, tools.engine)
+    rest = linear_rest(examples, some, white, causal, found.linear)
+    signals = Signals(
+        fit=fit,
+        select=select,
+        looked_at=len(some),
+        causal=causal,
+        **white._asdict(),
+        condition_number=float(spectrum[:r].max() / spectrum[:r].min()),
+        **found._asdict(),
+        residual_covariance=rest.covariance,
+        output_scale=rest.output_scale,
+        nonlinear_share=rest.share,
+        repeated=_repeated(problem),
+        heavy_tails=False,
+        equations_per_unknown=problem.equations / unknowns(calibration.WIDTHS[0], r, out),
+    )
+    between = np.abs(found.position_correlation[~np.eye(examples.tokens, dtype=bool)])
+    if between.min() > 1 - calibration.CAUSAL:
+        return Need(Outcome.TOKENS_DEGENERATE, evidence=signals.evidence())
+    if rest.share < calibration.LINEAR_SHARE[examples.dtype.name]:
+        return Need(Outcome.ATTENTION_TOO_WEAK, evidence=signals.evidence())
+    return signals
+
+
+def sequences_wanted(examples: Examples) -> int:
+    """Sequences on which the statistics of tokens and outputs rest."""
+    features = 4 * examples.dim  # of the linear fit, at most
+    rows = calibration.PLENTY * features
+    return max(calibration.SAMPLE, -(-rows // examples.tokens))
+
+
+def _repeated(problem: Problem) -> bool:
+    """Whether most tokens occur more than once, as the words of a vocabulary do; signs may, and are modelled."""
+    looked = problem.split.fit[: calibration.SAMPLE // (2 * problem.examples.tokens) + 1]
+    x, _, mask = problem.examples.take(looked)
+    tokens = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
+    signs = np.all((tokens == tokens.min(axis=0)) | (tokens == tokens.max(axis=0)))
+    return not signs and 2 * len(np.unique(tokens, axis=0)) < len(tokens)
+
+
+def without_outliers(problem: Problem, signals: Signals) -> tuple[Int[np.ndarray, "f"], Int[np.ndarray, "s"]]:
+    """The half of the fit sequences whose largest white coordinate is smallest, and the select sequences below the same bound."""
+    fit, select = problem.split.fit, problem.split.select
+    sizes = [largest_coordinates(problem, signals.white, side) for side in (fit, select)]
+    bound = np.median(sizes[0])
+    return fit[sizes[0] <= bound], select[sizes[1] <= bound]
+
+
+def largest_coordinates(
+    problem: Problem, white: Whitening, indices: Int[np.ndarray, "i"]
+) -> Float[np.ndarray, "i"]:
+    """The largest coordinate of each sequence's white tokens, in absolute value."""
+    found = []
+    for x, _, mask in problem.examples.chunks(_CHUNK, indices):
+        z = np.abs(white_tokens(x, white)).max(axis=2)
+        found.append((z if mask is None else z * mask).max(axis=1))
+    return np.concatenate(found)

@@ -1,0 +1,229 @@
+"""Statistics of tokens and outputs, measured in two passes: support, causality, dependence between positions, linear fit.
+
+Tokens are x = mean + basis z with white z. Three departures from independent Gaussian tokens are measured here and modelled by
+the moment: means that depend on the position, correlation between positions (separable: cov(z_a, z_b) = K_ab I), and excess
+kurtosis of the coordinates (-2 for ±1 tokens). Skewness is measured and not modelled.
+
+Cost: two passes over some thousands of the examples given, O(N k d^2) each.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlearn.data import Chunk, Examples
+from attnlearn.engine import Engine
+from attnlearn.engine._threads import in_order
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._blocks import LOCAL, over_blocks
+from attnlearn.recovery._rows import linear_features, visible_keys, white_tokens
+from attnlearn.solve._chunks import Whitening
+
+_CHUNK = 2048
+
+
+def token_support(
+    examples: Examples, indices: Int[np.ndarray, "i"], engine: Engine = LOCAL
+) -> tuple[Whitening, Float[np.ndarray, "d"]]:
+    """White coordinates of the tokens, and the spectrum of their covariance, largest first.
+
+    The basis is the symmetric root when every direction varies (it keeps the axes of ±1 tokens), and the
+    scaled eigenvectors of the support otherwise.
+
+    >>> from attnlearn.data import as_examples
+    >>> x = np.random.default_rng(0).standard_normal((50, 3, 4)); x[..., 3] = 1.0
+    >>> token_support(as_examples(x, x), np.arange(50))[0].basis.shape
+    (4, 3)
+    """
+    first = examples.take(indices[:_CHUNK])
+    origin = _real(first).mean(axis=0, dtype=np.float64)
+    count, total, square, truncated = over_blocks(
+        partial(_token_sums, origin), examples, indices, _added, engine
+    )
+    truncated = examples.dtype == np.float32 and truncated == count
+    shift = total / count
+    values, vectors = np.linalg.eigh(square / count - np.outer(shift, shift))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    tolerance = calibration.SUPPORT_TOLERANCE["bfloat16" if truncated else examples.dtype.name]
+    inside = values > tolerance * max(values[0], 0.0)
+    basis = vectors[:, inside] * np.sqrt(values[inside])
+    if inside.all():
+        basis = basis @ vectors.T
+    return Whitening(origin + shift, basis, np.linalg.pinv(basis)), values
+
+
+def _real(chunk: Chunk) -> Float[np.ndarray, "t d"]:
+    return chunk.x.reshape(-1, chunk.x.shape[2]) if chunk.mask is None else chunk.x[chunk.mask]
+
+
+def _token_sums(origin: np.ndarray, examples: Examples, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Number of tokens, their sum and second moment about `origin`, and how many end in 16 zero bits."""
+    d = examples.dim
+    count, total, square, truncated = 0, np.zeros(d), np.zeros((d, d)), 0
+    for chunk in examples.chunks(_CHUNK, indices):
+        tokens = _real(chunk)
+        if tokens.dtype == np.float32:
+            short = not (np.ascontiguousarray(tokens).view(np.uint32) & 0xFFFF).any()
+            truncated += len(tokens) * short
+        tokens = tokens.astype(np.float64) - origin  # the covariance must not drown in the square of the mean
+        count += len(tokens)
+        total += tokens.sum(axis=0)
+        square += tokens.T @ tokens
+    return np.asarray(count), total, square, np.asarray(truncated)
+
+
+def _added(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(x + y for x, y in zip(a, b))
+
+
+def looks_causal(examples: Examples, indices: np.ndarray, white: Whitening) -> bool:
+    """Whether the first row depends on its own token alone, and the last one does not."""
+    features = white.basis.shape[1] + 1
+    chunk = examples.take(indices[: max(4 * features, 200)])
+    mask = np.ones(chunk.x.shape[:2], bool) if chunk.mask is None else chunk.mask
+    first = mask.argmax(axis=1)
+    last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+
+    def unexplained(place: np.ndarray) -> float:
+        rows = np.arange(len(place))
+        z = white.tokens(chunk.x[rows, place].astype(np.float64))
+        y = chunk.y[rows, place].astype(np.float64)
+        z = np.column_stack([z, np.ones(len(z))])
+        rest = y - z @ np.linalg.lstsq(z, y, rcond=None)[0]
+        freedom = 1 - features / len(z)
+        return float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), 1e-300) / max(freedom, 0.1))
+
+    return unexplained(first) < calibration.CAUSAL and unexplained(last) > np.sqrt(calibration.CAUSAL)
+
+
+class _Sums(NamedTuple):
+    count: np.ndarray  # real tokens at each position
+    both: np.ndarray  # sequences in which two positions are real
+    first: np.ndarray
+    gram: np.ndarray
+    third: np.ndarray
+    fourth: np.ndarray
+    normal: np.ndarray
+    right: np.ndarray
+
+
+class Dependence(NamedTuple):
+    """Where tokens differ significantly from independent Gaussian ones, and the linear fit of the outputs."""
+
+    position_mean: Float[np.ndarray, "k r"]
+    position_correlation: Float[np.ndarray, "k k"]
+    kurtosis: Float[np.ndarray, "r"]
+    skewness: Float[np.ndarray, "r"]
+    linear: Float[np.ndarray, "f o"]
+
+
+def dependence(
+    examples: Examples, indices: np.ndarray, white: Whitening, causal: bool, engine: Engine = LOCAL
+) -> Dependence:
+    """One pass: position means and correlations, third and fourth moments, and the linear fit of the outputs."""
+    block = partial(_block_sums, white, causal)
+    sums = _Sums(*over_blocks(block, examples, indices, _added, engine))
+    return _significant(sums, white.basis.shape[1])
+
+
+def _block_sums(
+    white: Whitening, causal: bool, examples: Examples, indices: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    total: tuple[np.ndarray, ...] | None = None
+    chunks = examples.chunks(_CHUNK, indices)
+    for part in in_order(lambda chunk: _chunk_sums(chunk, white, causal), chunks):
+        part = tuple(np.asarray(entry, np.float64) for entry in part)
+        total = part if total is None else _added(total, part)
+    assert total is not None, "a block holds at least one sequence"
+    return total
+
+
+def _chunk_sums(chunk: Chunk, white: Whitening, causal: bool) -> _Sums:
+    x, y, mask = chunk
+    _, k, _ = x.shape
+    z = white_tokens(x, white)
+    r, o = z.shape[2], y.shape[2]
+    weights = np.ones(z.shape[:2], np.float32) if mask is None else mask.astype(np.float32)
+    z = z if mask is None else z * weights[..., None]
+    phi = linear_features(z, visible_keys(k, mask, causal)).reshape(len(x) * k, -1)
+    phi = phi if mask is None else phi * weights.reshape(-1, 1)
+    flat = np.swapaxes(z, 0, 1).reshape(k, -1)
+    squares = np.square(z.reshape(-1, r))
+    return _Sums(
+        weights.sum(axis=0, dtype=np.float64),
+        weights.T @ weights,
+        z.sum(axis=0, dtype=np.float64),
+        flat @ flat.T,
+        np.einsum("ir,ir->r", squares, z.reshape(-1, r)),
+        np.einsum("ir,ir->r", squares, squares),
+        phi.T @ phi,
+        phi.T @ y.reshape(-1, o).astype(np.float32),
+    )
+
+
+def _significant(sums: _Sums, r: int) -> Dependence:
+    """Means, correlations and kurtosis that chance does not explain; others are set to those of independent Gaussian tokens."""
+    seen = np.maximum(sums.count, 1)
+    mean = sums.first / seen[:, None]
+    excess = seen * np.sum(mean**2, axis=1) / r - 1
+    if excess.max() < calibration.SIGNIFICANT * np.sqrt(2 / r):
+        mean = np.zeros_like(mean)
+    gram = sums.gram / np.maximum(sums.both, 1) / r - mean @ mean.T / r
+    correlation = gram / np.maximum(np.diag(gram), np.finfo(np.float32).eps)[:, None]
+    chance = calibration.SIGNIFICANT / np.sqrt(np.maximum(sums.both, 1) * r)
+    off = ~np.eye(len(gram), dtype=bool)
+    if not np.any((np.abs(correlation) > chance) & off & (sums.both > 1)):
+        correlation = np.eye(len(gram))
+    np.fill_diagonal(correlation, 1.0)
+    kurtosis = sums.fourth / sums.count.sum() - 3
+    kurtosis[np.abs(kurtosis) < calibration.SIGNIFICANT * np.sqrt(24 / sums.count.sum())] = 0.0
+    ridge = np.sqrt(np.finfo(float).eps) * np.trace(sums.normal) / len(sums.normal) * np.eye(len(sums.normal))
+    linear = np.linalg.solve(sums.normal + ridge, sums.right)
+    return Dependence(mean, correlation, kurtosis, sums.third / sums.count.sum(), linear)
+
+
+class Rest(NamedTuple):
+    """What the linear fit leaves of the outputs: its covariance, its share of their variance, and their spread."""
+
+    covariance: Float[np.ndarray, "o o"]
+    share: float
+    output_scale: float
+
+
+def linear_rest(
+    examples: Examples, fit: np.ndarray, white: Whitening, causal: bool, linear: Float[np.ndarray, "f o"]
+) -> Rest:
+    """What the linear fit leaves on some of the examples."""
+    o = examples.out_dim
+    rest, outputs = np.zeros((o, o)), np.zeros((o, o))
+    total, rows = np.zeros(o), 0
+    linear = linear.astype(np.float32)
+    wanted = calibration.PLENTY * max(o, 128)
+    some = fit[:: max(1, len(fit) * examples.tokens // wanted)]
+    for x, y, mask in examples.chunks(_CHUNK, some):
+        z = white_tokens(x, white)
+        z = z if mask is None else z * mask[..., None]
+        phi = linear_features(z, visible_keys(x.shape[1], mask, causal))
+        real = slice(None) if mask is None else mask.reshape(-1)
+        y = y.reshape(-1, o).astype(np.float64)[real]
+        residual = y - (phi.reshape(-1, phi.shape[2]) @ linear)[real]
+        rest += residual.T @ residual
+        outputs += y.T @ y
+        total += y.sum(axis=0)
+        rows += len(y)
+    variance = max(np.trace(outputs) / rows - np.sum((total / rows) ** 2), np.finfo(float).tiny)
+    covariance = rest / rows
+    return Rest(covariance, float(np.trace(covariance) / variance), float(np.sqrt(variance)))
+
+
+def nonlinear_share(examples: Examples) -> float:
+    """Share of the output variance that a linear fit in the tokens leaves; for few examples, all at once."""
+    indices = np.arange(examples.num)
+    white, _ = token_support(examples, indices)
+    causal = looks_causal(examples, indices, white)
+    linear = dependence(examples, indices, white, causal).linear
+    return linear_rest(examples, indices, white, causal, linear).share

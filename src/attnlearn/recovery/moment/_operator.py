@@ -1,0 +1,206 @@
+"""The moment as a linear operator: its products with vectors, streamed over the rows.
+
+With S_ab = e_ab^T G r_a the product is sum_ab S_ab q_a e_ab^T, and with S_ab = q_a^T K e_ab the transposed one
+is sum_ab S_ab e_ab r_a^T; e_ab = z_b - mean_b - K_ab (z_a - mean_a) enters through products with z alone.
+Vectors are stacked inside the rows, so that each sequence is one product of reasonable size.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._attention import turn
+from attnlearn.data import Examples
+from attnlearn.engine import Engine, blocks
+from attnlearn.engine._threads import in_order
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._blocks import LOCAL
+from attnlearn.recovery._rows import Measured, Rows, RowSource
+from attnlearn.recovery._signals import Signals
+
+Known = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class MomentOperator:
+    """T = (1 - t) D + t (moment - swap(D) - kurtosis part of D), for the D that each product is given."""
+
+    def __init__(self, source: RowSource, signals: Signals, engine: Engine = LOCAL) -> None:
+        self.source, self.engine = source, engine
+        self._signs: np.ndarray | None = None
+        self.kurtosis = signals.kurtosis
+        identity = np.array_equal(signals.position_correlation, np.eye(source.k))
+        self.correlation = None if identity else signals.position_correlation.astype(np.float32)
+        self.mean = signals.position_mean.astype(np.float32) if signals.position_mean.any() else None
+        self.most = min((source.dim + 1) * source.dim, source.dim * source.out_dim)
+        self.pairs, self._trace = self._trace_part()
+
+    def start(self, rng: np.random.Generator, vectors: int) -> Float[np.ndarray, "l r o"]:
+        """Random orthonormal right vectors."""
+        return orthonormal(rng.standard_normal((vectors, self.source.dim, self.source.out_dim)))
+
+    def _weights(self, rows: Rows) -> np.ndarray:
+        """1 for the pairs that count, (n or 1, query, key): visible, and not the query itself."""
+        k = rows.z.shape[1]
+        weights = ~np.eye(k, dtype=bool)[None]
+        return (weights if rows.visible is None else weights & rows.visible).astype(np.float32)
+
+    def _drop_uncounted(self, rows: Rows, scores: np.ndarray) -> None:
+        """Set to zero, in place, scores (n, query, vectors, key) of pairs that do not count."""
+        if rows.visible is None:
+            own = np.arange(scores.shape[1])
+            scores[:, own, :, own] = 0.0
+        else:
+            scores *= self._weights(rows)[:, :, None, :]
+
+    def _queries(self, rows: Rows) -> np.ndarray:
+        return np.concatenate([rows.z, np.ones((*rows.z.shape[:2], 1), np.float32)], axis=2)
+
+    def flipped(self, signs: Float[np.ndarray, "n"]) -> MomentOperator:
+        """The same rows with the outputs of whole sequences multiplied by `signs`; shares memory."""
+        other = copy.copy(self)
+        other._signs = signs
+        _, other._trace = other._trace_part()
+        return other
+
+    def _trace_part(self) -> tuple[float, Float[np.ndarray, "u o"]]:
+        shape = (self.source.dim + 2, self.source.out_dim)
+        sums = self._sum("_trace_rows", None, 1, shape)
+        pairs = float(sums[-1, 0])  # rides along as a last row
+        return pairs, sums[:-1] / max(pairs, 1.0)
+
+    def _trace_rows(self, _matrix: None, _vectors: int, signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+        rows, residual = signed
+        spread = 1.0 if self.correlation is None else 1.0 - self.correlation**2
+        weights = self._weights(rows)
+        pairs = float(weights.sum(dtype=np.float64)) * (len(rows.z) if len(weights) == 1 else 1)
+        per_query = (weights * spread).sum(axis=2)[..., None]
+        trace = np.tensordot(self._queries(rows) * per_query, residual, axes=((0, 1), (0, 1)))
+        return np.concatenate([trace.astype(np.float64), np.full((1, residual.shape[2]), pairs)])
+
+    def _mixed(self, rows: Rows, stacked: np.ndarray, vectors: int) -> np.ndarray:
+        """sum_b S_ab e_ab with S_ab = stacked_a . e_ab, for stacked (n, k * vectors, r); same shape back."""
+        n, k, r = rows.z.shape
+        keys = rows.z if self.mean is None else rows.z - self.mean
+        scores = (stacked @ turn(keys)).reshape(n, k, vectors, k)
+        if self.correlation is None:
+            self._drop_uncounted(rows, scores)
+            return scores.reshape(n, k * vectors, k) @ keys
+        own = np.einsum("navb,ab->nav", scores, np.eye(k, dtype=np.float32))
+        along = self.correlation[None, :, None, :]
+        scores = scores - along * own[..., None]
+        self._drop_uncounted(rows, scores)
+        mixed = (scores.reshape(n, k * vectors, k) @ keys).reshape(n, k, vectors, r)
+        mixed -= (scores * along).sum(axis=3)[..., None] * keys[:, :, None, :]
+        return mixed.reshape(n, k * vectors, r)
+
+    def times(self, right: np.ndarray, known: Known | None = None) -> np.ndarray:
+        """T G for G = `right` (l, r, o): (l, r + 1, r)."""
+        vectors, r, o = right.shape
+        matrix = np.ascontiguousarray(right.transpose(2, 0, 1).reshape(o, vectors * r), np.float32)
+        product = self._sum("_times_rows", matrix, vectors, (r + 1, vectors * r))
+        product = product.reshape(r + 1, vectors, r).transpose(1, 0, 2) / self.pairs
+        product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
+        if known is None:
+            return product
+        step = calibration.DEFLATION_STEP
+        product *= step
+        for s, u, v in zip(*known):
+            inner = (v * right).sum(axis=2)
+            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * u
+            product -= (step * s) * (u @ right @ v.T + u * (self.kurtosis * inner)[:, None, :])
+        return product
+
+    def transposed_times(self, left: np.ndarray, known: Known | None = None) -> np.ndarray:
+        """T^T K for K = `left` (l, r + 1, r): (l, r, o)."""
+        vectors, width, r = left.shape
+        o = self.source.out_dim
+        matrix = np.ascontiguousarray(left.transpose(1, 0, 2).reshape(width, vectors * r), np.float32)
+        product = self._sum("_transposed_rows", matrix, vectors, (vectors * r, o))
+        product = product.reshape(vectors, r, o) / self.pairs
+        product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
+        if known is None:
+            return product
+        step = calibration.DEFLATION_STEP
+        product *= step
+        for s, u, v in zip(*known):
+            inner = (u * left).sum(axis=1)
+            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * v
+            product -= (step * s) * (u.T @ left @ v + v * (self.kurtosis * inner)[:, :, None])
+        return product
+
+    def _times_rows(self, matrix: np.ndarray, vectors: int, signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+        rows, residual = signed
+        n, k, r = rows.z.shape
+        stacked = (residual.reshape(n * k, -1) @ matrix).reshape(n, k * vectors, r)
+        mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
+        return self._queries(rows).reshape(n * k, r + 1).T @ mixed
+
+    def _transposed_rows(
+        self, matrix: np.ndarray, vectors: int, signed: tuple[Rows, np.ndarray]
+    ) -> np.ndarray:
+        rows, residual = signed
+        n, k, r = rows.z.shape
+        stacked = (self._queries(rows).reshape(n * k, r + 1) @ matrix).reshape(n, k * vectors, r)
+        mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
+        return mixed.T @ residual.reshape(n * k, -1)
+
+    def _sum(self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...]) -> np.ndarray:
+        """The sum over all rows of the method named `part`, block by block, wherever the engine computes."""
+        cut = blocks(self.source.num, 2 * calibration.SAMPLE)
+        if self.engine.in_process:
+            return sum((self._block(part, matrix, vectors, shape, block) for block in cut), np.zeros(shape))
+        bare = copy.copy(self)
+        bare.source, bare.engine, bare._signs = None, LOCAL, None
+        work = partial(_elsewhere, bare, self.source.signals, part, matrix, vectors, shape)
+        return sum(self.engine.stream(work, map(self._packed, cut)), np.zeros(shape))
+
+    def _block(
+        self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...], block: slice
+    ) -> np.ndarray:
+        """The float64 sum of float32 parts over one block, in order."""
+        total = np.zeros(shape)
+        for value in in_order(partial(getattr(self, part), matrix, vectors), self._signed(vectors, block)):
+            total += value
+        return total
+
+    def _packed(self, block: slice) -> tuple[Examples, np.ndarray, np.ndarray | None]:
+        """What another process needs for one block."""
+        examples, indices = self.source.examples.portion(self.source.indices[block])
+        return examples, indices, None if self._signs is None else self._signs[block]
+
+    def _signed(self, vectors: int, block: slice) -> Iterator[tuple[Rows, np.ndarray]]:
+        start = block.start
+        for rows in self.source.chunks(vectors, block):
+            stop = start + len(rows.z)
+            residual = rows.residual
+            if self._signs is not None:
+                residual = residual * self._signs[start:stop, None, None]
+            start = stop
+            yield rows, residual
+
+
+def _elsewhere(
+    bare: MomentOperator,
+    signals: Measured,
+    part: str,
+    matrix: np.ndarray | None,
+    vectors: int,
+    shape: tuple[int, ...],
+    packed: tuple[Examples, np.ndarray, np.ndarray | None],
+) -> np.ndarray:
+    """One block in another process."""
+    examples, indices, signs = packed
+    operator = copy.copy(bare)
+    operator.source, operator._signs = RowSource(examples, signals, indices), signs
+    return operator._block(part, matrix, vectors, shape, slice(0, len(indices)))
+
+
+def orthonormal(blocks: Float[np.ndarray, "l a b"]) -> Float[np.ndarray, "l a b"]:
+    """An orthonormal basis of the span of `blocks`, each seen as one vector."""
+    q, _ = np.linalg.qr(blocks.reshape(len(blocks), -1).T)
+    return np.ascontiguousarray(q.T).reshape(blocks.shape)

@@ -1,0 +1,99 @@
+"""From a wide fit to the heads that it needs: refine, drop, refine, judged on the select side.
+
+Every head of the layer finds one nearby in the wide fit, and the others fall silent or double one. The cost of dropping a head
+(`solve/_drop`) then shows where the heads begin: of 8 to 16 heads on words of a list (two to nine in truth, d = 19 to 31) the
+needless ones cost 1e-4 to 0.05 of the outputs, and the next one 0.2 to 0.6.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlearn._layer import AttentionLayer
+from attnlearn.engine import Tools
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._problem import Problem, memorised, rms
+from attnlearn.solve._drop import Ground, drop_order
+from attnlearn.solve._held import example_scale, unit_errors
+from attnlearn.solve._refine import RefineConfig, refine
+
+
+class WideFit(NamedTuple):
+    """A refined layer, its rank, and its errors on both sides."""
+
+    layer: AttentionLayer
+    rank: int | None
+    select_error: float
+    residual: float
+    steps: int
+
+    @property
+    def memorised(self) -> bool:
+        """Whether the fit side was learned by heart."""
+        return memorised(self.residual, self.select_error)
+
+
+class Pruner:
+    """The examples of the wide search, and what they say of a start."""
+
+    def __init__(self, problem: Problem, tools: Tools) -> None:
+        fit = problem.fit_side(calibration.SAMPLE)
+        self.fit = dataclasses.replace(fit, x=fit.x.astype(np.float64), y=fit.y.astype(np.float64))
+        self.select = problem.select_side()
+        self.scale, self.dtype, self.tools = example_scale(fit), problem.examples.dtype, tools
+
+    def refined(self, start: AttentionLayer, rank: int | None, tolerance: float) -> WideFit:
+        """The optimum near a start, as far as the search wants it."""
+        config = RefineConfig(
+            max_steps=3 * calibration.SHORT_STEPS,
+            max_inner=calibration.WIDE_INNER,
+            max_examples=calibration.SAMPLE // 2,
+            tolerance=tolerance,
+            average=False,
+            seed=self.tools.seed,
+            deadline=self.tools.deadline,
+        )
+        heads = start.num_heads
+        found = refine(
+            start,
+            self.fit.x,
+            self.fit.y,
+            mask=self.fit.mask,
+            rank=rank,
+            config=config,
+            on_step=lambda step: self.tools.progress.update(heads=heads, residual=step["residual"]),
+        )
+        errors = unit_errors(found.layer.astype(self.dtype), self.select, self.scale)
+        return WideFit(found.layer, found.rank, rms(errors), found.residual, len(found.steps))
+
+    def without_needless(self, wide: WideFit, heads: int | None) -> WideFit | None:
+        """The fit without its needless heads, or with as many as are given; None if that explains too little."""
+        if wide.select_error > calibration.MISFIT or wide.memorised:
+            return None
+        enough = max(calibration.CONVERGED, calibration.WIDE_WORSE * wide.select_error)
+        for kept in self.remaining(wide, heads):
+            layer = wide.layer
+            chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
+            found = self.refined(
+                AttentionLayer(*chosen, causal=layer.causal), wide.rank, calibration.NOTICEABLE
+            )
+            if found.select_error <= enough and not found.memorised:
+                return found
+        return None
+
+    def remaining(self, wide: WideFit, heads: int | None) -> list[np.ndarray]:
+        """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""
+        rows = int(calibration.EQUATIONS_NEEDED) * wide.layer.query_bias.size
+        some = self.fit.first(max(calibration.SAMPLE // 4, rows // self.fit.x.shape[1]))
+        ground = Ground(some, wide.layer.causal)
+        order = list(drop_order(ground.enter(wide.layer), ground))
+        sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]
+        if heads is not None:
+            return [kept for kept in sets if len(kept) == heads]
+        costs = np.array([wide.select_error, *(cost for _, cost in order), 1.0])
+        costs = np.maximum.accumulate(np.maximum(costs, wide.select_error))
+        leaps = np.argsort(costs[:-1] / costs[1:], kind="stable")
+        return [sets[place] for place in leaps[: calibration.FEW]]

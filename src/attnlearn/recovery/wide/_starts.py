@@ -1,0 +1,62 @@
+"""Starts of the wide search: layers of small random scores, with more heads than the layer probably has.
+
+With as many heads as the layer has, random starts often end in local optima, and below that number they crawl. With more the
+fit runs straight into the truth. Strong scores of rank one, fitted with full rank, end in sharp heads that memorise the fit
+side, so every width is tried with full and with low rank.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlearn._attention import Parameters
+from attnlearn._layer import AttentionLayer
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._problem import Problem
+from attnlearn.recovery._signals import Signals
+
+
+class Width(NamedTuple):
+    """A number of heads and the rank that they keep (None: full)."""
+
+    heads: int
+    rank: int | None
+
+
+def widths(problem: Problem, signals: Signals, equations: int) -> list[list[Width]]:
+    """The widths to try, narrow ones first; those of one list are tried before a wider list is worth its time.
+
+    Where the equations are too few for a width, as many heads as they can determine, twice.
+    """
+    least, r = problem.num_heads or 1, signals.directions
+    low = max(calibration.WIDE_RANK, r // calibration.WIDE_RANK)
+    ranks = (None, low) if low < r else (None,)
+    found: list[list[Width]] = []
+    for usual in calibration.WIDTHS:
+        fitting = [Width(min(_most(problem, r, equations, rank), max(least, usual)), rank) for rank in ranks]
+        seen = {width for group in found for width in group}
+        group = [width for width in fitting if width.heads >= least and width not in seen]
+        found += [group + [width for width in group if width.heads < calibration.WIDTHS[0]]] if group else []
+    return found
+
+
+def _most(problem: Problem, r: int, equations: int, rank: int | None) -> int:
+    """Heads whose Theta have that rank, and whose W are free, which the equations can determine."""
+    out = problem.examples.out_dim
+    scores = r * r if rank is None else rank * (2 * r - rank)
+    return int((equations / calibration.EQUATIONS_NEEDED - out) // (scores + r + r * out))
+
+
+def random_heads(signals: Signals, out_dim: int, width: Width, rng: np.random.Generator) -> AttentionLayer:
+    """A layer of so many heads with small random scores and no values."""
+    (heads, rank), r = width, signals.directions
+    if rank is None:
+        white = rng.standard_normal((heads, r, r))
+    else:
+        left, right = rng.standard_normal((2, heads, r, rank)) / np.sqrt(np.sqrt(rank))
+        white = left @ np.swapaxes(right, 1, 2)
+    zeros = np.zeros((heads, r, out_dim)), np.zeros((heads, r)), np.zeros(out_dim)
+    inside = Parameters(white * calibration.WIDE_SCORES / r, *zeros)
+    return AttentionLayer(*signals.white.leave(inside), causal=signals.causal)
