@@ -12,8 +12,8 @@ from attnlearn._attention import Parameters
 from attnlearn._forward import attention_forward
 from attnlearn._precision import precision
 from attnlearn.solve._jacobian import _dense_spectrum, prepare, smallest_singular
-from attnlearn.solve._refine import refine
 from attnlearn.solve._uncertainty import standard_errors
+from attnlearn.solve.refinement import refine
 
 
 def covariances(layer: AttentionLayer, x: np.ndarray, rank: int | None) -> list[list[np.ndarray]]:

@@ -31,8 +31,8 @@ from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Whitening, whitening
 from attnlearn.solve._heads import drop_effects
 from attnlearn.solve._held import Held, example_scale
-from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
+from attnlearn.solve.refinement import RefineConfig, refine
 
 
 @dataclass(frozen=True)

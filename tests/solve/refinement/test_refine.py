@@ -7,9 +7,8 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve import _refine as solver
 from attnlearn.solve._linearize import linearize
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, _descent, refine
 
 
 def perturbed(layer: AttentionLayer, size: float, rng: np.random.Generator) -> AttentionLayer:
@@ -204,7 +203,7 @@ def test_a_rehearsal_on_few_outputs_ends_on_all_of_them(rng, seed, monkeypatch):
     monkeypatch.setattr(calibration, "REHEARSED_OUTPUTS", 6)
     seen = []
     monkeypatch.setattr(
-        solver, "linearize", lambda *given: seen.append(given[1].shape[1]) or linearize(*given)
+        _descent, "linearize", lambda *given: seen.append(given[1].shape[1]) or linearize(*given)
     )
     x = gaussian(rng, wide, 300, 4)
     found = refine(perturbed(wide, 0.2, rng), x, wide(x), rank=2, config=RefineConfig(rehearse=True))
