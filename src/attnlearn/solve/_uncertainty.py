@@ -20,10 +20,10 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import on_threads
-from attnlearn.solve._jacobian import Point, original, prepare
 from attnlearn.solve._linearize import Local, gradient, projected
 from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import solve_normal
+from attnlearn.solve.certification._point import Point, original, prepare
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._curvature import Ball, kantorovich
 from attnlearn.solve._held import Held, total_error
-from attnlearn.solve._jacobian import Conditioning, smallest_singular
 from attnlearn.solve._scores import Scores
+from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
 
 
 class Bounds(NamedTuple):
