@@ -29,6 +29,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._maps import shrink
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Whitening, whitening
+from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects
 from attnlearn.solve._held import Held, example_scale
 from attnlearn.solve._regress import regress
@@ -77,17 +78,20 @@ def second_opinion(
     *,
     thorough: bool = False,
     seed: int = 0,
-) -> Opinion:
-    """Look for another exact fit of the layer's own outputs on the tokens of `held`.
+    deadline: float | None = None,
+) -> Opinion | None:
+    """Look for another exact fit of the layer's own outputs on the tokens of `held`; None if the time was over before the end.
 
     >>> layer = AttentionLayer.random(num_heads=1, dim=4, seed=0)
     >>> u = np.random.default_rng(0).standard_normal((200, 2, 4))
     >>> second_opinion(layer, Held(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
     'mirrored'
     """
-    search = _Search(layer, held, seed)
+    search = _Search(layer, held, seed, deadline)
     tried = agreed = 0
     for how, head, found in search.candidates(thorough):
+        if passed(deadline):
+            return None
         tried += 1
         if found is None:
             continue
@@ -95,13 +99,14 @@ def second_opinion(
         if rival is not None:
             return Opinion(tried, agreed, rival)
         agreed += how == "elsewhere"
-    return Opinion(tried, agreed)
+    return None if passed(deadline) else Opinion(tried, agreed)
 
 
 class _Search:
     """The layer's heads on a sample of tokens, in float64, and fits of their outputs."""
 
-    def __init__(self, layer: AttentionLayer, held: Held, seed: int) -> None:
+    def __init__(self, layer: AttentionLayer, held: Held, seed: int, deadline: float | None) -> None:
+        self.deadline = deadline
         rounding = float(np.finfo(held.x.dtype).eps)
         self.tolerance = max(calibration.RIVAL_EXACT, calibration.RIVAL_ROUNDING * rounding)
         self.same = max(calibration.RIVAL_APART, calibration.RIVAL_NEEDED * self.tolerance)
@@ -197,8 +202,9 @@ class _Search:
     def _refined(self, start: AttentionLayer, wanted: AttentionLayer) -> tuple[AttentionLayer, float] | None:
         target = wanted(self.x, self.mask)
         config = RefineConfig(
-            max_steps=calibration.RIVAL_STEPS, tolerance=self.tolerance / 10, average=False, lower=False
-        )
+            max_steps=calibration.RIVAL_STEPS, tolerance=self.tolerance / 10, average=False, lower=False,
+            deadline=self.deadline,
+        )  # fmt: skip
         found = refine(start, self.x, target, mask=self.mask, config=config)
         return (found.layer, found.residual) if found.residual <= self.tolerance else None
 
