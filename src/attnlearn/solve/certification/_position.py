@@ -240,18 +240,18 @@ def _few_values(tokens: Tokens, rng: np.random.Generator) -> bool:
 
 def _parted(rows: np.ndarray, direction: np.ndarray) -> bool:
     """Whether classes along a direction leave another one, near it, without variance inside any class."""
+    total = rows.T @ rows
     for _ in range(calibration.VALUES_ROUNDS):
-        along = np.sort(rows @ direction)
-        gaps = np.diff(along)
-        wide = np.flatnonzero(gaps > calibration.VALUES_GAP * np.ptp(along))
+        along = rows @ direction
+        order = np.argsort(along)
+        along = along[order]
+        wide = np.flatnonzero(np.diff(along) > calibration.VALUES_GAP * (along[-1] - along[0]))
         if not 0 < len(wide) <= calibration.VALUES_MOST:
             return False
-        edges = (along[wide] + along[wide + 1]) / 2
-        classes = np.searchsorted(edges, rows @ direction)
-        inside = np.zeros((rows.shape[1],) * 2)
-        for label in range(len(edges) + 1):
-            own = rows[classes == label]
-            inside += (own - own.mean(axis=0)).T @ (own - own.mean(axis=0))
+        firsts = np.append(0, wide + 1)  # where each class begins
+        sums = np.add.reduceat(rows[order], firsts, axis=0)
+        sizes = np.diff(np.append(firsts, len(rows)))
+        inside = total - (sums / sizes[:, None]).T @ sums
         values, vectors = np.linalg.eigh(inside / len(rows))
         if values[0] < calibration.POSITION_ROUNDING:
             return True
