@@ -44,7 +44,7 @@ def standard_errors(
     *,
     mask: ArrayLike | None = None,
     rank: int | None = None,
-    draws: int = 4,
+    draws: int = calibration.DRAWS,
     seed: int = 0,
 ) -> StandardErrors:
     """Expected errors of Theta_i, W_i, c_i and b when outputs carry noise of standard deviation `noise`.
@@ -92,5 +92,5 @@ def _response(point: Point, rng: np.random.Generator) -> tuple[Scores, np.ndarra
 
     direct = projected(at, sum(at.over_chunks(moment, noise)))
     slope = by.transpose(gradient(at, list(at.over_chunks(rest, noise)))).flat()
-    found = solve_normal(at, by, slope, 0.0, calibration.PROBE_ACCURACY, calibration.PROBE_STEPS)
+    found = solve_normal(at, by, slope, 0.0, calibration.ROUGH, calibration.INNER_MOST)
     return by.apply(at.scores.shaped(found.t)), direct - found.follow

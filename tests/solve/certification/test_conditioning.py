@@ -120,7 +120,7 @@ def test_a_spectrum_that_overflows_resolves_nothing(monkeypatch) -> None:
     monkeypatch.setattr(_spectrum, "_lanczos", overflown)
     layer, x = AttentionLayer.random(2, 3, seed=0), np.random.default_rng(0).standard_normal((60, 4, 3))
     assert smallest_singular(layer, x).lower > 0  # the matrix of so small a layer is written out
-    monkeypatch.setattr(_calibration, "DENSE_MOST", 0)
+    monkeypatch.setattr(_calibration, "MATRIX_MOST", 0)
     found = smallest_singular(layer, x)
     assert found.lower == 0
     assert np.isinf(found.theta).all()
@@ -139,8 +139,8 @@ def test_a_badly_determined_layer_is_shown_more_examples(rng, monkeypatch):
     layer, x = AttentionLayer.random(2, 4), rng.standard_normal((2_000, 5, 4))
     before = smallest_singular(layer, x)
     assert before.examples < len(x)
-    monkeypatch.setattr("attnlearn.solve._calibration.LANCZOS_LOOK", 1)
-    monkeypatch.setattr("attnlearn.solve._calibration.LANCZOS_PATIENCE", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.MANY_PRODUCTS", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.INNER_MOST", 1)
     after = smallest_singular(layer, x)
     assert after.examples == len(x)
     assert after.equations == len(x) * 5 * 4

@@ -47,7 +47,7 @@ def certify(
     """
     layer = layer.astype(held.x.dtype)
     floor = rounding_floor(layer, held, scale)
-    limit = calibration.FUNCTION_ERROR if target is None else target
+    limit = calibration.SMALL_ERROR if target is None else target
     c1, checks = function_claim(
         layer, held, scale, limit=limit, delta=delta, unit=unit, where=where, drawn=designed
     )

@@ -95,7 +95,7 @@ def smallest_singular(
                 point = prepare(layer, x, mask, rank, joint=False, sequences=2 * point.examples)
                 share, more = share / 2, point.examples < len(x)
             spectrum = found
-            if spectrum.lower == 0 and size_of(point) <= calibration.DENSE_MOST and not passed(deadline):
+            if spectrum.lower == 0 and size_of(point) <= calibration.MATRIX_MOST and not passed(deadline):
                 exact = prepare(layer, x, mask, rank, False, point.examples, dtype=np.float64)
                 spectrum = dense_spectrum(exact, on_step, deadline)
     return None if passed(deadline) else _conditioning(layer, point, spectrum, unknowns)

@@ -22,7 +22,7 @@ from attnlearn.solve._heads import drop_effects, head_separation, visibility
 from attnlearn.solve._held import Held, exactness_limit
 from attnlearn.solve.certification._parameters import LATE
 from attnlearn.solve.certification._position import Position, measure_position
-from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion
+from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion, starts_wanted
 
 DENSITY = "the tokens of a sequence have a joint density"
 CENTRED = "sequences with a fixed sum and otherwise a joint density tell layers apart"
@@ -75,11 +75,11 @@ def look_at_tokens(
 
 def _both(held: Held, fitted: Held) -> tuple[np.ndarray, np.ndarray | None]:
     """Tokens of both sides, the certify side, which is spread over all data, first."""
-    x = np.concatenate([held.x, fitted.x])[: calibration.POSITION_MOST]
+    x = np.concatenate([held.x, fitted.x])[: calibration.LOOK_MOST]
     if held.mask is None and fitted.mask is None:
         return x, None
     masks = [np.ones(side.x.shape[:2], bool) if side.mask is None else side.mask for side in (held, fitted)]
-    return x, np.concatenate(masks)[: calibration.POSITION_MOST]
+    return x, np.concatenate(masks)[: calibration.LOOK_MOST]
 
 
 def count_claim(
@@ -98,11 +98,10 @@ def count_claim(
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `bound` is C3's (None: nobody knows), `fraction` the share of inputs about which C1 says nothing."""
     limit = exactness_limit(floor, layer.dtype)
-    apart = max(
-        calibration.APART * (bound or 0.0), calibration.APART_LEAST, calibration.APART_ROOT * limit**0.5
-    )
-    visible = calibration.VISIBLE * max(eps, floor)
-    sample = held.first(calibration.FLOOR_EXAMPLES)
+    clear = calibration.STANDS_OUT
+    apart = max(clear * (bound or 0.0), calibration.APART_LEAST, (clear * limit) ** 0.5)
+    visible = clear * max(eps, floor)
+    sample = held.first(calibration.SAMPLE)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
     distance = (
         None if bound is None else head_separation(layer if support is None else on_support(layer, support))
@@ -143,8 +142,8 @@ def _text(heads: int, scope: dict[str, float], where: str) -> str:
 
 def _enough(layer: AttentionLayer, fitted: Held) -> Held:
     """As many fitted sequences as determine the W of all heads."""
-    rows = calibration.DROP_ROWS * (layer.num_heads * layer.dim + 1)
-    return fitted.first(max(calibration.FLOOR_EXAMPLES, -(-rows // fitted.x.shape[1])))
+    rows = calibration.EQUATIONS_PER_UNKNOWN * (layer.num_heads * layer.dim + 1)
+    return fitted.first(max(calibration.SAMPLE, -(-rows // fitted.x.shape[1])))
 
 
 def _token_checks(held: Held, seen: Seen) -> list[Check]:
@@ -163,7 +162,12 @@ def _token_checks(held: Held, seen: Seen) -> list[Check]:
 
 def _keys(number: int) -> Check:
     return Check.compare(
-        "C2.keys", number, 3, unit="keys", text="different keys of a sequence", at_most=False
+        "C2.keys",
+        number,
+        calibration.LEAST_KEYS,
+        unit="keys",
+        text="different keys of a sequence",
+        at_most=False,
     )
 
 
@@ -186,7 +190,7 @@ def _position_checks(position: Position, opinion: Opinion) -> list[Check]:
     if position.balanced:
         checks.append(
             Check.compare(
-                "C2.symmetry", opinion.agreed, calibration.RIVAL_STARTS, unit="starts", at_most=False,
+                "C2.symmetry", opinion.agreed, starts_wanted(), unit="starts", at_most=False,
                 text="the tokens have a fixed sum: starts that found the same head again",
             )
         )  # fmt: skip

@@ -32,7 +32,7 @@ def function_claim(
     where: str = "",
     name: str = "function error",
     drawn: bool = False,
-    small: float = calibration.SMALL_EXAMPLE,
+    small: float = calibration.SMALL_ERROR,
     covered: float | None = None,
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `limit` is the largest error that says anything, `where` names the inputs if it must, and
@@ -79,7 +79,7 @@ def _checks(eps: float, limit: float, uncovered: float, number: int, units: int)
             unit="fraction of inputs", text="inputs about which nothing is said",
         ),
         Check.compare(
-            "C1.copies", number - units, calibration.COPY_MOST * number,
+            "C1.copies", number - units, (1 - calibration.ENOUGH_SHARE) * number,
             unit="units", text="certify units that repeat or nearly repeat others",
         ),
     ]  # fmt: skip

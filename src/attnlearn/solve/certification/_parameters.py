@@ -192,7 +192,7 @@ def token_rank(x: Tokens, mask: Mask | None) -> int:
     """Directions in which the tokens vary: eigenvalues of their covariance above rounding."""
     tokens = (x.reshape(-1, x.shape[2]) if mask is None else x[mask]).astype(np.float64)
     values = np.linalg.eigvalsh(np.atleast_2d(np.cov(tokens, rowvar=False)))
-    return int(np.sum(values > calibration.TOKEN_RANK[x.dtype.name] * values[-1]))
+    return int(np.sum(values > calibration.in_precision(calibration.TOKEN_RANK, x.dtype) * values[-1]))
 
 
 def reduce_to_support(

@@ -61,7 +61,7 @@ def prepare(
     keep = None if keep is None else keep[:used]
     double = cut(white.tokens(x[:used].astype(np.float64)), y[:used], keep)
     matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
-    factor = inverse_factor(matrix, calibration.RIDGE_DOUBLE)
+    factor = inverse_factor(matrix, calibration.RIDGE)
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
     at = linearize(scores, linear, factor, double.astype(dtype), layer.causal)
     by = precondition(at, joint=joint)

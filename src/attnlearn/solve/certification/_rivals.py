@@ -10,7 +10,7 @@ split      two heads in the place of one, refined
 If a linear map G permutes the keys of every sequence, each head has at least one copy (Theta G, G^T c, G^T W) with the same
 outputs. In white coordinates G is orthogonal, and random starts are drawn from a law that no orthogonal map changes. So every
 start that ends in an exact fit ends at each copy with the same probability, and the chance that n of them all come back
-to the head they left is at most 2^-n. `RIVAL_STARTS` = 20 agreeing starts exclude such a map with confidence 1 - 1e-6.
+to the head they left is at most 2^-n. `starts_wanted()` = 20 agreeing starts exclude such a map with confidence 1 - 1e-6.
 
 Cost: two small regressions for each head, and a Gauss-Newton fit of one head for each start. What can fail: starts that do
 not become exact tell nothing and are not counted; rivals that differ in several heads at once are not looked for.
@@ -72,6 +72,15 @@ class Opinion:
     rival: Rival | None = None
 
 
+def starts_wanted() -> int:
+    """Starts that must come back to the head they left to exclude a symmetry of the tokens: 2^-n <= `DELTA`.
+
+    >>> starts_wanted()
+    20
+    """
+    return int(np.ceil(np.log2(1 / calibration.DELTA)))
+
+
 def second_opinion(
     layer: AttentionLayer,
     held: Held,
@@ -108,11 +117,11 @@ class _Search:
     def __init__(self, layer: AttentionLayer, held: Held, seed: int, deadline: float | None) -> None:
         self.deadline = deadline
         rounding = float(np.finfo(held.x.dtype).eps)
-        self.tolerance = max(calibration.RIVAL_EXACT, calibration.RIVAL_ROUNDING * rounding)
-        self.same = max(calibration.RIVAL_APART, calibration.RIVAL_NEEDED * self.tolerance)
+        self.tolerance = max(calibration.NO_VARIANCE, calibration.ROUNDING_EPS * rounding)
+        self.same = max(calibration.APART_LEAST, calibration.STANDS_OUT * self.tolerance)
         self.layer = layer.astype(np.float64)
-        rows = calibration.RIVAL_EQUATIONS * layer.dim * (layer.dim + 1 + layer.out_dim)
-        number = max(calibration.RIVAL_LEAST, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
+        rows = calibration.EQUATIONS_PER_UNKNOWN * layer.dim * (layer.dim + 1 + layer.out_dim)
+        number = max(calibration.SAMPLE, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
         some = held.first(number)
         self.x, self.mask = some.x.astype(np.float64), some.mask
         self.white: Whitening = whitening(self.x, self.mask)
@@ -126,14 +135,14 @@ class _Search:
             for start in self._mirrored(head):
                 yield "mirrored", head, self._regressed(start, head)
         directions = self.white.basis.shape[1]
-        starts = calibration.RIVAL_TRIES if thorough else int(directions <= calibration.RIVAL_DIRECTIONS)
+        starts = 2 * starts_wanted() if thorough else int(directions**2 <= calibration.SAMPLE)
         agreed = 0
         for number in range(starts):
             head = number % len(heads)
             found = self._refined(self._random(head), self.alone(head))
             yield "elsewhere", head, found
             agreed += found is not None
-            if agreed >= calibration.RIVAL_STARTS:
+            if agreed >= starts_wanted():
                 break
         if not thorough:
             return
@@ -174,13 +183,13 @@ class _Search:
     def _random(self, head: int) -> AttentionLayer:
         inside = self.white.enter(self.alone(head).parameters)
         theta = self.rng.standard_normal(inside.theta.shape)
-        size = max(float(np.linalg.norm(inside.theta)), calibration.RIVAL_SCORES)
+        size = max(float(np.linalg.norm(inside.theta)), calibration.NEGLIGIBLE)
         return self._leave(theta * size / np.linalg.norm(theta), np.zeros_like(inside.query_bias))
 
     def _halves(self, head: int) -> AttentionLayer:
         inside = self.white.enter(self.alone(head).parameters)
         away = self.rng.standard_normal(inside.theta.shape)
-        away *= max(float(np.linalg.norm(inside.theta)), calibration.RIVAL_SCORES) / np.linalg.norm(away)
+        away *= max(float(np.linalg.norm(inside.theta)), calibration.NEGLIGIBLE) / np.linalg.norm(away)
         theta = np.concatenate([inside.theta + away, inside.theta - away])
         return self._leave(theta, np.repeat(inside.query_bias, 2, axis=0))
 
@@ -202,7 +211,7 @@ class _Search:
     def _refined(self, start: AttentionLayer, wanted: AttentionLayer) -> tuple[AttentionLayer, float] | None:
         target = wanted(self.x, self.mask)
         config = RefineConfig(
-            max_steps=calibration.RIVAL_STEPS, tolerance=self.tolerance / 10, average=False, lower=False,
+            max_steps=calibration.STEPS_MOST // 2, tolerance=calibration.DIGIT * self.tolerance, average=False, lower=False,
             deadline=self.deadline,
         )  # fmt: skip
         found = refine(start, self.x, target, mask=self.mask, config=config)
@@ -229,10 +238,10 @@ class _Search:
     def _needed(self, found: AttentionLayer) -> AttentionLayer:
         """The heads that cannot be left out, equal ones as one."""
         found = found.canonical(self.same)
-        sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.FLOOR_EXAMPLES)
+        sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.SAMPLE)
         while found.num_heads > 1:
             effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
-            if effects.min() > calibration.RIVAL_NEEDED * self.tolerance:
+            if effects.min() > calibration.STANDS_OUT * self.tolerance:
                 break
             kept = np.delete(np.arange(found.num_heads), int(np.argmin(effects)))
             w, b, _ = regress(
@@ -251,4 +260,4 @@ class _Search:
             [inside.theta - own.theta, (inside.query_bias - own.query_bias)[:, None]], axis=1
         )
         size = np.linalg.norm(np.concatenate([own.theta, own.query_bias[:, None]], axis=1))
-        return float(np.linalg.norm(difference) / max(size, calibration.RIVAL_SCORES))
+        return float(np.linalg.norm(difference) / max(size, calibration.NEGLIGIBLE))

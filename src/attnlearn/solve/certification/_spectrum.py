@@ -74,7 +74,7 @@ def lanczos_spectrum(
     None where a guarantee would take many steps and there are `more` examples, with which it takes fewer.
     """
     dimension = size_of(point)
-    most = min(calibration.LANCZOS_MOST, 2 * dimension)  # with fewer products the matrix is written out
+    most = 2 * min(calibration.MATRIX_MOST, dimension)  # with fewer products the matrix is written out
     rng = np.random.default_rng([seed, 0x1A2C])
     first = free_coordinates(point, rng.standard_normal(dimension).astype(np.float32)).flat()
     state = _Krylov(np.zeros_like(first), first / np.linalg.norm(first), np.float32(0))
@@ -94,9 +94,9 @@ def lanczos_spectrum(
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         # The least number of steps that can give a guarantee, for the estimate only falls.
         needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
-        if more and steps >= calibration.LANCZOS_LOOK and needed > calibration.LANCZOS_PATIENCE:
+        if more and steps >= calibration.MANY_PRODUCTS and needed > calibration.INNER_MOST:
             return None
-        if lower >= calibration.LANCZOS_SHARE * smallest or max(steps, needed) >= most:
+        if lower >= calibration.ENOUGH_SHARE * smallest or max(steps, needed) >= most:
             return Spectrum(max(smallest, 0.0), float(lower), steps)
 
 
@@ -124,5 +124,5 @@ def dense_spectrum(
     if not np.isfinite(matrix).all():
         return Spectrum(0.0, 0.0, size)
     values = np.linalg.eigvalsh((matrix + matrix.T) / 2)
-    smallest, rounding = float(values[0]), calibration.DENSE_ROUNDING * float(values[-1])
+    smallest, rounding = float(values[0]), calibration.RIDGE * float(values[-1])
     return Spectrum(max(smallest, 0.0), max(smallest - rounding, 0.0), size)

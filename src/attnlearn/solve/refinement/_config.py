@@ -27,11 +27,11 @@ class RefineConfig:
     5
     """
 
-    max_steps: int = 60
-    max_inner: int = 400
+    max_steps: int = calibration.STEPS_MOST
+    max_inner: int = calibration.INNER_MOST
     tolerance: float = 0.0
     sparing: bool = False
-    damping: float = calibration.INITIAL_DAMPING
+    damping: float = calibration.ROUGH
     equations_per_unknown: float = calibration.EQUATIONS_PER_UNKNOWN
     max_examples: int | None = None
     average: bool = True

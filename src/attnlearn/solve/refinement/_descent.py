@@ -83,12 +83,12 @@ class Descent:
 
     def _ill_conditioned(self, now: Progress) -> bool:
         """Whether the step that was just accepted took so many inner steps that more examples are wanted."""
-        return not np.isnan(now.shrink) and self.trace.steps[-1]["inner"] >= calibration.LABOUR
+        return not np.isnan(now.shrink) and self.trace.steps[-1]["inner"] >= calibration.MANY_PRODUCTS
 
     def _stepped(self, now: Progress, precision: Precision, residual: float, scale: float) -> Progress:
         """Progress after a step that decreases the residual; with a `shrink` of NaN where none does."""
         at = linearize(now.scores, now.fit.linear, now.fit.factor, precision.solves, self.causal)
-        if now.by is None or residual > calibration.RENEW_ABOVE:
+        if now.by is None or residual > calibration.DIGIT:
             now = now._replace(by=precondition(at))
         found = self._damped_step(now, at, precision.residuals, residual, scale)
         return now._replace(shrink=np.nan) if found is None else found
@@ -100,8 +100,8 @@ class Descent:
         fit, norm = now.fit, max(now.fit.cost, np.finfo(np.float64).tiny) ** 0.5
         rest = [(part / norm).astype(at.chunks.dtype) for part in fit.rest]
         accuracy = self._accuracy(residual, at.chunks.dtype)
-        damping, raise_by = self.damping, 4.0
-        while damping <= calibration.DAMPING_LIMIT:
+        damping, least = self.damping, calibration.in_precision(calibration.SOLVED, np.float32)
+        while damping * least <= 1:
             self.trace.step_began = time.perf_counter()
             step = gauss_newton_step(
                 at, now.by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
@@ -117,19 +117,19 @@ class Descent:
                 accepted=accepted, precision=chunks.dtype.name, solved=at.chunks.dtype.name,
             )  # fmt: skip
             if accepted:
-                damping = damping / 10 if ratio > 0.75 else damping * 3 if ratio < 0.25 else damping
-                self.damping = max(damping, 1e-9)
+                kept = ratio > 1 - calibration.ENOUGH_SHARE  # the step kept what the linear model promised
+                self.damping = damping * (calibration.DIGIT if kept else 1.0)
                 return Progress(moved, new, now.by, float(np.sqrt(new.cost / fit.cost)), promised)
-            if promised <= calibration.STATIONARY or len(self.trace.steps) >= self.config.max_steps:
+            if promised <= calibration.NEGLIGIBLE**2 or len(self.trace.steps) >= self.config.max_steps:
                 return None
-            damping, raise_by = max(damping, 1e-4) * raise_by, 2 * raise_by
+            damping = max(damping, least) / calibration.DIGIT
         return None
 
     def _accuracy(self, residual: float, dtype: np.dtype) -> float:
         """Relative accuracy of the inner solves."""
-        spare = calibration.FORCING_SPARE * self.config.tolerance / residual if self.config.sparing else 0.0
-        least = calibration.FORCING_LEAST[dtype.name]
-        return min(calibration.FORCING_MOST, max(residual, spare, least))
+        spare = calibration.HALVED * self.config.tolerance / residual if self.config.sparing else 0.0
+        least = calibration.in_precision(calibration.SOLVED, dtype)
+        return min(calibration.DIGIT, max(residual, spare, least))
 
     def _attempt(
         self, now: Progress, step: Step, norm: float, chunks: Chunks, anew: bool

@@ -1,6 +1,6 @@
 """Precision: in which precision a descent evaluates residuals and solves for steps.
 
-Both begin in float32. Residuals move to the precision of the data below `DOUBLE_BELOW`, so each outer step wins up to four
+Both begin in float32. Residuals move to the precision of the data below the root of `SOLVED`, so each outer step wins up to four
 digits. Inner solves stay in float32, but a `thorough` run takes float64 before it gives up on a small residual: directions of a
 ten-thousandth of the curvature, such as mixtures of heads that attend weakly, are noise to float32.
 """
@@ -31,9 +31,9 @@ class Precision:
             return False
         held = stop in ("floor", "noise", "stalled") or (stop is None and shrink > calibration.HALVED)
         held &= residual > calibration.FLOOR * float(np.finfo(np.float64).eps)
-        return residual <= calibration.DOUBTED and held
+        return residual <= calibration.NEGLIGIBLE and held
 
     def doubts_residuals(self, residual: float, stop: str | None) -> bool:
         """Whether the residuals may be rounding in float32."""
-        low = stop is not None or residual <= calibration.DOUBLE_BELOW
+        low = stop is not None or residual <= calibration.in_precision(calibration.SOLVED, np.float32)
         return self.residuals.dtype != self.data.dtype and low and stop != "deadline"

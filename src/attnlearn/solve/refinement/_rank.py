@@ -28,7 +28,7 @@ class RankControl:
         if lower is not None:
             self.may_lower, self.higher, self.lowered_at = False, scores, residual
             return lower
-        as_good = stop == "noise" and residual > calibration.LOWER_KEPT * self.lowered_at
+        as_good = stop == "noise" and residual > calibration.HALVED * self.lowered_at
         return self._raised() if stop in ("noise", "stalled") and not as_good else None
 
     def _raised(self) -> Scores | None:
@@ -38,5 +38,5 @@ class RankControl:
     @staticmethod
     def _small(residual: float, shrink: float) -> bool:
         """Whether the residual is small enough to tell small singular values from zero."""
-        slow = residual < calibration.LOWER_SLOW and shrink > calibration.LOWER_KEPT
-        return residual < calibration.LOWER_BELOW or slow
+        slow = shrink > calibration.HALVED
+        return residual < calibration.RANK_BELOW * (1 if slow else calibration.DIGIT)

@@ -34,8 +34,8 @@ class Schedule:
         number see all of it.
         """
         out = self.y.shape[2]
-        few = max(calibration.REHEARSED_OUTPUTS, int(np.ceil(scores.directions(self.tokens, self.causal))))
-        if calibration.REHEARSED_SHARE * out < few:
+        few = max(calibration.PIECE, int(np.ceil(scores.directions(self.tokens, self.causal))))
+        if out < 2 * few:
             return scores
         drawn = np.random.default_rng([self.config.seed, 0x0075]).standard_normal((out, few))
         every, self.y = self.y, self.y @ np.linalg.qr(drawn)[0].astype(self.y.dtype)
@@ -66,16 +66,16 @@ class Schedule:
 
     def _done(self, found: Descended, fresh: float) -> bool:
         """Whether examples that were not used are fitted as well as those that were, or no step is left."""
-        limit = max(calibration.FRESH_FACTOR * found.residual, self.config.tolerance)
+        limit = max(calibration.STANDS_OUT * found.residual, self.config.tolerance)
         fitted = found.stop in ("floor", "target") and fresh <= limit
-        alike = found.stop == "noise" and fresh <= calibration.FRESH_NOISE * found.residual
+        alike = found.stop == "noise" and fresh <= calibration.FAR_MORE * found.residual
         spent = found.stop == "deadline" or len(self.descent.trace.steps) >= self.config.max_steps
         return fitted or spent or (alike and not self.config.average)
 
     def _enough(self, scores: Scores) -> int:
         """Sequences that give the wanted number of equations per unknown."""
         equations = self.config.equations_per_unknown
-        least = calibration.LEAST_ROWS_SPARING if self.config.sparing else calibration.LEAST_ROWS
+        least = calibration.CHUNK_ROWS if self.config.sparing else calibration.LEAST_ROWS
         wanted = scores.sequences_wanted(self.y.shape[2], self.tokens, self.causal, equations, least)
         return int(min(np.ceil(wanted), len(self.x)))
 

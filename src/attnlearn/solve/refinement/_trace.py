@@ -38,15 +38,15 @@ class Trace:
     def stalled_at_large_residual(self, residual: float) -> bool:
         """Whether the last steps on these examples hardly changed a large residual."""
         past = [s["residual"] for s in self.steps if s["accepted"] and s["examples"] == self.examples]
-        if residual <= calibration.CRAWL_ABOVE or len(past) <= calibration.CRAWL_STEPS:
+        if residual <= calibration.FEW or len(past) <= calibration.TRIES:
             return False
-        return past[-1] > (1 - calibration.CRAWL) * past[-1 - calibration.CRAWL_STEPS]
+        return past[-1] > (1 - calibration.NEGLIGIBLE) * past[-1 - calibration.TRIES]
 
     def stalled_in_float64(self) -> bool:
         """Whether the last steps, solved for in float64, together won less than a digit: then no number of them will do."""
         past = [
             s["residual"]
-            for s in self.steps[-calibration.CREEP_STEPS :]
+            for s in self.steps[-calibration.TRIES :]
             if s["solved"] == np.dtype(np.float64).name
         ]
-        return len(past) == calibration.CREEP_STEPS and min(past) > calibration.CREEP * past[0]
+        return len(past) == calibration.TRIES and min(past) > calibration.DIGIT * past[0]
