@@ -17,9 +17,9 @@ import numpy as np
 
 from attnlearn import AttentionLayer, distance, load
 from attnlearn._precision import precision
-from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
 from attnlearn.solve._scores import Scores
+from attnlearn.solve.refinement import RefineConfig, refine
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
 TARGET = 1e-9

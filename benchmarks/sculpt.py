@@ -19,7 +19,7 @@ from typing import Any
 from attnlearn import AttentionLayer, Solution, data, distance, recover
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.reproduce._learning import hull_error
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, refine
 
 # tokens, d, k, m, scale, budget of examples, seeds wanted
 ROWS = [

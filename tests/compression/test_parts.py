@@ -9,8 +9,8 @@ from attnlearn.compression._narrow import limited_regression, narrow, rank_withi
 from attnlearn.compression._start import cheapest_pair, one_fewer
 from attnlearn.solve._drop import Ground, drop_prices
 from attnlearn.solve._held import Held
-from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
+from attnlearn.solve.refinement import RefineConfig, refine
 
 MODEL = data.Gaussian(5, 6)
 

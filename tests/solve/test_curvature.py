@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.solve._curvature import kantorovich, second_derivative
-from attnlearn.solve._jacobian import smallest_singular
+from attnlearn.solve.certification._conditioning import smallest_singular
 
 
 def random_case(rng: np.random.Generator) -> tuple[AttentionLayer, np.ndarray, np.ndarray | None]:

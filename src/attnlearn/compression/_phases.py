@@ -24,8 +24,8 @@ from attnlearn.compression._start import one_fewer
 from attnlearn.engine import Tools
 from attnlearn.solve._drop import Ground
 from attnlearn.solve._held import Held
-from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import total_squares
+from attnlearn.solve.refinement import RefineConfig, refine
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
 from attnlearn.recovery.sculpt._rows import as_batch, scan
 from attnlearn.recovery.sculpt._state import State as SculptState
-from attnlearn.solve._calibration import CERTIFY_FRACTION, CERTIFY_MOST, SELECT_FRACTION, SELECT_MOST
+from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION, SIDE_MOST
 from attnlearn.solve._chunks import whitening
 
 
@@ -52,7 +52,7 @@ def fitted_examples(unknowns: int, scalars: int) -> float:
 def whole(fitted: float) -> float:
     """Examples whose fit side has `fitted` of them."""
     share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
-    return min(fitted / share, fitted + CERTIFY_MOST + SELECT_MOST)
+    return min(fitted / share, fitted + 2 * SIDE_MOST)
 
 
 def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:

@@ -45,7 +45,7 @@ from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
 from attnlearn.oracle import BudgetSpent, Oracle
 from attnlearn.oracle._cache import OracleChanged
-from attnlearn.solve._calibration import EXACT_MOST
+from attnlearn.solve._calibration import SMALL_ERROR
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._heads import head_separation
 from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
@@ -245,7 +245,7 @@ def judged_beyond(state: State, layer: AttentionLayer) -> Check:
     return Check.compare(
         "C2.beyond",
         float(unit_errors(layer, beyond, scale).max()),
-        min(calibration.LARGER_ERROR * limit, EXACT_MOST),
+        min(calibration.LARGER_ERROR * limit, SMALL_ERROR),
         unit="relative error",
         text=f"largest error on tokens of {calibration.LARGER:g} times the scale",
     )

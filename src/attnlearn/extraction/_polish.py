@@ -24,7 +24,7 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._settle import forward, settle, unknowns
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, refine
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from attnlearn.recovery._outcome import Judged, clear_view, outcome
 from attnlearn.recovery._problem import Problem, examples_for, held, layer_unknowns, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
-from attnlearn.solve._calibration import COPY_FIT, SCAN_SEQUENCES
+from attnlearn.solve._calibration import LOOK_MOST, SCAN_COORDINATES
 from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._scores import Scores
 from attnlearn.solve._sequences import without_copies
@@ -134,7 +134,7 @@ def _certify_side(problem: Problem, units: np.ndarray | None) -> Held:
     examples, split = problem.examples, problem.split
     side = held(examples, split.certify, units)
     others = np.concatenate([split.select, split.fit])
-    most = min(COPY_FIT, 8 * SCAN_SEQUENCES // (examples.tokens * examples.dim))
+    most = min(LOOK_MOST, 8 * SCAN_COORDINATES // (examples.tokens * examples.dim))
     others = others[:: max(1, -(-len(others) // max(1, most)))]
     compared = examples.take(others)
     return without_copies(side, compared.x, compared.mask)

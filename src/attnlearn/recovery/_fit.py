@@ -30,7 +30,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Candidate, Problem, Weights, layer_unknowns, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
-from attnlearn.solve._refine import RefineConfig, Refined, refine
+from attnlearn.solve.refinement import RefineConfig, Refined, refine
 
 
 @storable

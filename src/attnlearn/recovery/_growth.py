@@ -27,7 +27,7 @@ from attnlearn.recovery._fit import Fit
 from attnlearn.recovery._problem import Need, Problem
 from attnlearn.recovery._signals import Signals, measure
 from attnlearn.recovery.moment import take_moment
-from attnlearn.solve._calibration import DIAGNOSE_EXAMPLES
+from attnlearn.solve._calibration import LOOK_MOST
 from attnlearn.solve._split import Split
 
 
@@ -60,7 +60,7 @@ def growth(origin: Fit, grown: list[Fit]) -> Growth:
 
 def shows_a_head(problem: Problem, signals: Signals, fit: Fit, tools: Tools) -> bool:
     """Whether the moment of what a fit leaves of the outputs has a value above the noise floor."""
-    sample = problem.fit_side(DIAGNOSE_EXAMPLES)
+    sample = problem.fit_side(LOOK_MOST)
     rest = sample.y - fit.layer(sample.x, mask=sample.mask)
     left = Problem(as_examples(sample.x, rest, sample.mask), Split.make(len(rest)), causal=signals.causal)
     measured = measure(left, tools)

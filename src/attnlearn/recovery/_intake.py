@@ -10,7 +10,7 @@ from attnlearn._types import ArrayLike
 from attnlearn.data import Examples
 from attnlearn.engine import array_hash
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.solve._calibration import SCAN_SEQUENCES
+from attnlearn.solve._calibration import SCAN_COORDINATES
 from attnlearn.solve._sequences import merged_units, sequence_names
 
 
@@ -22,7 +22,7 @@ def independent_units(examples: Examples, groups: ArrayLike | None) -> tuple[np.
     members = None if groups is None else np.asarray(groups)
     if members is not None and members.shape != (examples.num,):
         return members, "group"  # the split says what is wrong with it
-    rows = max(1, SCAN_SEQUENCES // max(1, examples.tokens * examples.dim))
+    rows = max(1, SCAN_COORDINATES // max(1, examples.tokens * examples.dim))
     names = [sequence_names(x, mask) for x, _, mask in examples.chunks(rows)]
     units = merged_units(np.concatenate(names), members)
     return units, "group" if groups is not None else "input" if units is None else "distinct input"

@@ -15,7 +15,7 @@ from attnlearn.recovery._proposer import Proposer
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import UNKNOWN, Proposal, Trail
 from attnlearn.recovery.wide import search
-from attnlearn.solve._calibration import DIAGNOSE_EXAMPLES
+from attnlearn.solve._calibration import LOOK_MOST
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._heads import head_separation
 
@@ -95,7 +95,7 @@ class MisfitCause(Proposer):
 
     def propose(self, problem: Problem, signals: Signals, trail: Trail, tools: Tools) -> Proposal:
         """The likeliest cause."""
-        sample = problem.fit_side(DIAGNOSE_EXAMPLES)
+        sample = problem.fit_side(LOOK_MOST)
         found = diagnose(sample.x, sample.y, sample.mask, signals.causal)
         said = {"diagnosis": found.to_json()}
         return Proposal(need=Need(Outcome.NOT_ATTENTION, cause=found.cause, evidence=said), evidence=said)

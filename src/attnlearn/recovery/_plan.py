@@ -24,7 +24,7 @@ from attnlearn.data import Examples
 from attnlearn.engine._threads import own_threads
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import unknowns
-from attnlearn.solve._calibration import CERTIFY_MOST, SELECT_MOST
+from attnlearn.solve._calibration import SIDE_MOST
 from attnlearn.solve._chunks import cache_bytes
 from attnlearn.solve._scores import Scores
 
@@ -160,7 +160,7 @@ def _memory(examples: Examples, fit: int, size: Size, drawn: bool) -> int:
     wanted = calibration.PLENTY * unknowns(size.heads, d, o, size.rank) / (k * o)
     refined = calibration.REFINE_COPIES * 8 * min(fit, max(calibration.SAMPLE, wanted)) * values
     linear = min(cache_bytes(), 4 * _fit_rows(examples, fit, size) * size.heads * (k + 2 * o + 3 * d))
-    held = 8 * min(fit, CERTIFY_MOST + SELECT_MOST) * values
+    held = 8 * min(fit, 2 * SIDE_MOST) * values
     own = examples.num * values * examples.dtype.itemsize if drawn else 0
     return int(calibration.PROCESS_BYTES + own + max(cached, refined + linear + held))
 

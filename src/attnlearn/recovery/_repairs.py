@@ -20,11 +20,11 @@ from attnlearn.recovery._fit import Attempt, Fit, Fitting, Start, Verdict, verdi
 from attnlearn.recovery._problem import Candidate, Problem, Weights, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
-from attnlearn.solve._calibration import APART_LEAST, DOUBTED, VISIBLE
+from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
 from attnlearn.solve._heads import head_visibility
 from attnlearn.solve._held import unit_errors
-from attnlearn.solve._refine import Refined
 from attnlearn.solve._scores import Scores
+from attnlearn.solve.refinement import Refined
 
 SHORT = {"max_steps": calibration.SHORT_STEPS}
 LONG = {"max_steps": calibration.LONG_STEPS, "thorough": True}
@@ -48,7 +48,7 @@ def mix_otherwise(fitting: Fitting, best: Attempt) -> Start | None:
 
 def take_more_steps(fitting: Fitting, best: Attempt) -> Start | None:
     """The attempt ran out of steps or of float32's digits."""
-    spent = best.refined.stop == "max_steps" or best.refined.residual <= DOUBTED
+    spent = best.refined.stop == "max_steps" or best.refined.residual <= NEGLIGIBLE
     if best.enough or not spent or best.start.limits == LONG:
         return None
     return best.then(limits=LONG)
@@ -85,7 +85,7 @@ def drop_idle_heads(fitting: Fitting, best: Attempt) -> Start | None:
     """The candidate may have had too many heads."""
     layer = best.layer
     alone = head_visibility(layer.astype(fitting.problem.examples.dtype), fitting.select, fitting.scale)
-    idle = alone < VISIBLE * best.error
+    idle = alone < STANDS_OUT * best.error
     if idle.all():
         return None
     heads = (layer.theta[~idle], layer.w[~idle], layer.query_bias[~idle])

@@ -25,8 +25,8 @@ from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import crude_sum
 from attnlearn.reproduce._cases import run_cases
 from attnlearn.solve._chunks import whitening
-from attnlearn.solve._refine import refine
 from attnlearn.solve._split import Split
+from attnlearn.solve.refinement import refine
 
 SHORT = ((6, 3, 1),)
 USUAL = ((6, 3, 1), (8, 3, 1), (8, 4, 1), (6, 3, 2), (8, 3, 2))

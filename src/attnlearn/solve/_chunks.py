@@ -32,9 +32,10 @@ from attnlearn.solve._calibration import (
     CACHE_LEAST,
     CACHE_SHARE,
     CHUNK_ROWS,
-    PRODUCT_ROWS,
+    PIECE,
     THREAD_WORK,
     TOKEN_RANK,
+    in_precision,
 )
 
 Value = TypeVar("Value")
@@ -78,9 +79,9 @@ def cache_bytes() -> int:
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a @ b with the rows of `a` shared among threads, in pieces that do not depend on their number."""
-    if len(a) <= PRODUCT_ROWS or a.size * b.shape[1] < PRODUCT_ROWS**3:
+    if len(a) <= PIECE or a.size * b.shape[1] < PIECE**3:
         return a @ b
-    pieces = [a[start : start + PRODUCT_ROWS] for start in range(0, len(a), PRODUCT_ROWS)]
+    pieces = [a[start : start + PIECE] for start in range(0, len(a), PIECE)]
     return np.concatenate(list(in_order(lambda piece: piece @ b, pieces)))
 
 
@@ -168,11 +169,11 @@ def whitening(x: Tokens, mask: Mask | None) -> Whitening:
     rows = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
     mean = rows.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((x.shape[-1],) * 2)
-    for start in range(0, len(rows), 64 * CHUNK_ROWS):
-        block = rows[start : start + 64 * CHUNK_ROWS] - mean
+    for start in range(0, len(rows), PIECE * CHUNK_ROWS):
+        block = rows[start : start + PIECE * CHUNK_ROWS] - mean
         covariance += block.T @ block
     values, vectors = np.linalg.eigh(covariance / max(len(rows), 1))
-    seen = values > TOKEN_RANK[x.dtype.name] * max(values[-1], np.finfo(np.float64).tiny)
+    seen = values > in_precision(TOKEN_RANK, x.dtype) * max(values[-1], np.finfo(np.float64).tiny)
     root, vectors = np.sqrt(values[seen]), vectors[:, seen]
     # The symmetric root leaves tokens that are white already (nearly) as they are.
     if seen.all():

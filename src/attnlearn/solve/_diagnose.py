@@ -73,13 +73,13 @@ def diagnose(x: Tokens, y: Outputs, mask: Mask | None = None, causal: bool = Fal
     if mask is not None:  # whole sequences only: the tests compare positions
         whole = mask.all(axis=1)
         x, y = x[whole], y[whole]
-    x, y = (array[: calibration.DIAGNOSE_EXAMPLES].astype(np.float64) for array in (x, y))
+    x, y = (array[: calibration.LOOK_MOST].astype(np.float64) for array in (x, y))
     _, same = np.unique(np.ascontiguousarray(x.reshape(len(x), -1)), axis=0, return_inverse=True)
     same = same.ravel()
     causes = [_noise(same, y), _normalised(y)]
     # Equal inputs go to the same half, or the halves' errors would not be independent.
     first, second = (_influence(x[same % 2 == half], y[same % 2 == half]) for half in (0, 1))
-    if first is not None and second is not None and x.shape[1] >= 3:
+    if first is not None and second is not None and x.shape[1] >= calibration.LEAST_KEYS:
         causes += [_residual(first, second, causal)]
         if not causal:
             causes += [_causal(x, y), _window(first, second), _position(first, second)]
@@ -92,7 +92,7 @@ def _influence(x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     if n < 2 * (k * d + 1):
         return None
     design = np.concatenate([x.reshape(n, k * d), np.ones((n, 1))], axis=1)
-    solution = np.linalg.lstsq(design, y.reshape(n, -1), rcond=1e-10)[0][:-1]
+    solution = np.linalg.lstsq(design, y.reshape(n, -1), rcond=calibration.TOKEN_RANK)[0][:-1]
     return solution.reshape(k, d, k, y.shape[2]).transpose(2, 0, 1, 3)
 
 
@@ -114,24 +114,24 @@ def _residual(first: np.ndarray, second: np.ndarray, causal: bool) -> Cause | No
     size = np.linalg.norm(multiple * np.eye(d)) / max(np.linalg.norm(mean[0]), np.finfo(float).tiny)
     return Cause(
         "residual",
-        float(cosine * min(1.0, size / calibration.RESIDUAL_SHARE)),
+        float(cosine * min(1.0, size / calibration.DIGIT)),
         f"the own token enters as {multiple:.2f} times the identity (cosine {cosine:.2f}): subtract X from Y",
     )
 
 
 def _normalised(y: np.ndarray) -> Cause | None:
     rows = y.reshape(-1, y.shape[2])
-    if len(rows) < 4 * (2 * rows.shape[1] + 1):
+    if len(rows) < calibration.EQUATIONS_PER_UNKNOWN * (2 * rows.shape[1] + 1):
         return None
     scale = np.maximum(rows.std(axis=0), np.finfo(float).tiny)
     rows = (rows - rows.mean(axis=0)) / scale
     design = np.concatenate([rows**2, rows], axis=1)
-    coefficients = np.linalg.lstsq(design, np.ones(len(rows)), rcond=1e-10)[0]
+    coefficients = np.linalg.lstsq(design, np.ones(len(rows)), rcond=calibration.TOKEN_RANK)[0]
     miss = float(np.sqrt(np.mean((design @ coefficients - 1) ** 2)))
-    limit = calibration.NORMALISED_MISS
+    limit = calibration.NEGLIGIBLE
     return Cause(
         "normalised",
-        float(min(1.0, limit / max(miss, np.finfo(float).tiny))) if miss < 10 * limit else 0.0,
+        float(min(1.0, limit / max(miss, np.finfo(float).tiny))) if calibration.DIGIT * miss < limit else 0.0,
         f"outputs lie on one ellipsoid up to {miss:.1e}: take them before the normalisation",
     )
 
@@ -139,12 +139,12 @@ def _normalised(y: np.ndarray) -> Cause | None:
 def _causal(x: np.ndarray, y: np.ndarray) -> Cause | None:
     def miss(row: int) -> float:
         design = np.concatenate([x[:, row], np.ones((len(x), 1))], axis=1)
-        rest = y[:, row] - design @ np.linalg.lstsq(design, y[:, row], rcond=1e-10)[0]
+        rest = y[:, row] - design @ np.linalg.lstsq(design, y[:, row], rcond=calibration.TOKEN_RANK)[0]
         centred = y[:, row] - y[:, row].mean(axis=0)
         return float(np.linalg.norm(rest) / max(np.linalg.norm(centred), np.finfo(float).tiny))
 
     first, last = miss(0), miss(-1)
-    evidence = 1.0 if first < calibration.CAUSAL_FIRST and last > calibration.CAUSAL_LAST else 0.0
+    evidence = 1.0 if first < calibration.NEGLIGIBLE and last > calibration.FEW else 0.0
     return Cause(
         "causal",
         evidence,
@@ -163,9 +163,9 @@ def _window(first: np.ndarray, second: np.ndarray) -> Cause | None:
     gap = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
     by_gap = np.array([shares[gap == distance].mean() for distance in range(k)])
     inside = by_gap[1]
-    empty = [w for w in range(2, k) if np.all(np.abs(by_gap[w:]) < calibration.WINDOW_EMPTY * inside)]
-    sharp = bool(empty) and by_gap[empty[0] - 1] > calibration.WINDOW_EDGE * inside
-    if inside <= 0 or k < 4 or not sharp:
+    empty = [w for w in range(2, k) if np.all(np.abs(by_gap[w:]) < calibration.FEW * inside)]
+    sharp = bool(empty) and by_gap[empty[0] - 1] > calibration.DIGIT * inside
+    if inside <= 0 or k <= calibration.LEAST_KEYS or not sharp:
         return Cause("window", 0.0, "tokens at every distance matter")
     return Cause(
         "window", 1.0, f"rows do not depend on tokens at distance {empty[0]} or more: a sliding window"
@@ -190,8 +190,8 @@ def _position(first: np.ndarray, second: np.ndarray) -> Cause | None:
     unequal = float(np.sum(uneven[0] * uneven[1])) / alike if alike > 0 else np.inf
     return Cause(
         "position",
-        float(np.clip(share / calibration.POSITION_SHARE, 0.0, 0.95))
-        if unequal < calibration.ROWS_UNEQUAL
+        float(np.clip(share / calibration.FEW, 0.0, calibration.NEARLY_ALL))
+        if unequal < calibration.HALVED
         else 0.0,
         f"{100 * max(0.0, share):.0f} % of the linear influence depends on the position: scores depend on position",
     )
@@ -210,6 +210,6 @@ def _noise(same: np.ndarray, y: np.ndarray) -> Cause | None:
     relative = float(np.sqrt(spread / max(np.mean(np.sum(y**2, axis=(1, 2))), np.finfo(float).tiny)))
     return Cause(
         "noise",
-        float(min(1.0, relative / calibration.NOISE_SPREAD)),
+        float(min(1.0, relative / calibration.in_precision(calibration.RIDGE, np.float32))),
         f"{int(repeated.sum())} repeated inputs have outputs that differ by a relative {relative:.1e}: dropout or noise",
     )

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn.solve._calibration import RIDGE_DOUBLE, RIDGE_SINGLE
+from attnlearn.solve._calibration import RIDGE, in_precision
 from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
 from attnlearn.solve._held import Held
 from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
@@ -62,7 +62,7 @@ class Ground:
     @property
     def ridge(self) -> float:
         """Relative rounding of a Gram matrix."""
-        return RIDGE_SINGLE if self.dtype == np.float32 else RIDGE_DOUBLE
+        return in_precision(RIDGE, self.dtype)
 
 
 def drop_prices(inside: Parameters, ground: Ground) -> Float[np.ndarray, "m"]:

@@ -37,7 +37,7 @@ def head_separation(layer: AttentionLayer) -> float:
 
 def head_visibility(layer: AttentionLayer, held: Held, scale: float) -> Float[np.ndarray, "m"]:
     """Relative output of each head alone, on a sample of the examples."""
-    sample, sizes = held.first(calibration.FLOOR_EXAMPLES), []
+    sample, sizes = held.first(calibration.SAMPLE), []
     for head in range(layer.num_heads):
         own = slice(head, head + 1)
         alone = AttentionLayer(layer.theta[own], layer.w[own], layer.query_bias[own], causal=layer.causal)
@@ -62,7 +62,7 @@ def drop_effects(layer: AttentionLayer, fitted: Held, judged: Held, scale: float
         effects = []
         for head in range(m):
             kept = np.setdiff1d(np.arange(m * d + 1), np.arange(head * d, (head + 1) * d))
-            factor = inverse_factor(matrix[np.ix_(kept, kept)], calibration.RIDGE_DOUBLE)
+            factor = inverse_factor(matrix[np.ix_(kept, kept)], calibration.RIDGE)
             change = -linear
             change[kept] += factor.T @ (factor @ (matrix[kept] @ linear))  # the refitted others
             effects.append(_norms(rows, change, judged.x.shape[1]))

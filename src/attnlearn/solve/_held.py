@@ -1,7 +1,7 @@
 """Examples on one side of the split, and how far a layer is from them.
 
 Errors are relative. The error of an example is divided by the smaller of its output's norm and the typical norm, so that
-it bounds the error relative to either. Outputs below a floor, by default `SMALL_EXAMPLE` of the typical norm, are measured
+it bounds the error relative to either. Outputs below a floor, by default `SMALL_ERROR` of the typical norm, are measured
 against that floor, which every claim prints.
 """
 
@@ -58,7 +58,7 @@ class Held:
 
 
 def unit_errors(
-    layer: AttentionLayer, held: Held, scale: float, small: float = calibration.SMALL_EXAMPLE
+    layer: AttentionLayer, held: Held, scale: float, small: float = calibration.SMALL_ERROR
 ) -> np.ndarray:
     """Relative error of every sequence, or of every unit's worst sequence; `scale` is the typical norm of an output."""
     outputs = held.visible
@@ -79,7 +79,7 @@ def largest_of_groups(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return worst
 
 
-def clipped_norms(outputs: Outputs, scale: float, small: float = calibration.SMALL_EXAMPLE) -> np.ndarray:
+def clipped_norms(outputs: Outputs, scale: float, small: float = calibration.SMALL_ERROR) -> np.ndarray:
     """The norm of every output, not below the share `small` of `scale`, and not above `scale` unless that is the floor."""
     size = np.linalg.norm(outputs.astype(np.float64), axis=(1, 2))
     return np.clip(size, small * scale, scale if small < 1 else None)
@@ -102,7 +102,7 @@ def rounding_floor(layer: AttentionLayer, held: Held, scale: float) -> float:
     The float32 forward is compared with the float64 one; rounding errors are proportional to the machine
     epsilon, so the float64 floor follows from it.
     """
-    sample = held.first(calibration.FLOOR_EXAMPLES)
+    sample = held.first(calibration.SAMPLE)
     single, double = (
         layer.astype(dtype)(sample.x.astype(dtype), sample.mask).astype(np.float64)
         for dtype in (np.float32, np.float64)
@@ -114,5 +114,5 @@ def rounding_floor(layer: AttentionLayer, held: Held, scale: float) -> float:
 
 def exactness_limit(floor: float, dtype: np.dtype) -> float:
     """The largest certify error that still counts as exact to rounding."""
-    limit = max(calibration.ROUNDING_SLACK * floor, calibration.EXACT.get(np.dtype(dtype).name, 0.0))
-    return min(limit, calibration.EXACT_MOST)
+    least = calibration.EXACT if np.dtype(dtype) == np.float64 else 0.0
+    return min(max(calibration.ROUNDING_SLACK * floor, least), calibration.SMALL_ERROR)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlearn.solve._calibration import RIDGE_SINGLE
+from attnlearn.solve._calibration import RIDGE, in_precision
 from attnlearn.solve._chunks import added, product
 from attnlearn.solve._linearize import Linearization, Local
 from attnlearn.solve._regress import inverse_factor
@@ -95,7 +95,8 @@ def precondition(at: Linearization, joint: bool = True) -> Preconditioner:
     """The preconditioner at a linearization; `joint` False drops the coupling of heads in the factors a."""
     coupling, second = (np.asarray(array, np.float64) for array in curvature(at))
     m, d = at.scores.c.shape
-    whole, tokens = inverse_factor(coupling, RIDGE_SINGLE), inverse_factor(second, RIDGE_SINGLE)
+    ridge = in_precision(RIDGE, np.float32)
+    whole, tokens = inverse_factor(coupling, ridge), inverse_factor(second, ridge)
     if at.scores.b is None:
         return _single(Preconditioner(tokens.T, whole, None, None, whole))
     a, b = np.asarray(at.scores.a, np.float64), np.asarray(at.scores.b, np.float64)
@@ -103,9 +104,9 @@ def precondition(at: Linearization, joint: bool = True) -> Preconditioner:
     inner = np.einsum("ipr,ipjq,jqs->irjs", b, blocks, b, optimize=True)
     if not joint:
         inner = inner * np.eye(m)[:, None, :, None]
-    own = [inverse_factor(blocks[i, :, i, :], RIDGE_SINGLE).T for i in range(m)]
-    sides = [inverse_factor(a[i].T @ second @ a[i], RIDGE_SINGLE) for i in range(m)]
-    a_right = inverse_factor(inner.reshape(m * r, m * r), RIDGE_SINGLE)
+    own = [inverse_factor(blocks[i, :, i, :], ridge).T for i in range(m)]
+    sides = [inverse_factor(a[i].T @ second @ a[i], ridge) for i in range(m)]
+    a_right = inverse_factor(inner.reshape(m * r, m * r), ridge)
     return _single(Preconditioner(tokens.T, a_right, np.stack(own), np.stack(sides), whole))
 
 

@@ -26,12 +26,14 @@ from attnlearn._layer import as_mask
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, OutputBias, Projection
 from attnlearn.solve._calibration import (
-    COLUMNS_SHARE,
-    CONTRACTION,
-    CORRECTED,
+    ENOUGH_SHARE,
     FLOOR_STALL,
-    RIDGE_DOUBLE,
-    RIDGE_SINGLE,
+    HALVED,
+    NEGLIGIBLE,
+    RIDGE,
+    ROUGH,
+    STANDS_OUT,
+    in_precision,
 )
 from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, cut, on_threads, whitening
 from attnlearn.solve._scores import Scores, mixed, patterns, split_linear
@@ -53,7 +55,7 @@ class Columns:
         self._kept: dict[int, np.ndarray] = {}
         self.width = scores.c.size + 1
         size = chunks.dtype.itemsize * chunks.rows * self.width
-        self._fits = size <= COLUMNS_SHARE * cache_bytes()
+        self._fits = size <= ENOUGH_SHARE * cache_bytes()
 
     def _of(self, place: int) -> np.ndarray:
         if place in self._kept:
@@ -115,7 +117,7 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
             )  # reads the lower half only
             break
         except np.linalg.LinAlgError:
-            ridge *= 100
+            ridge *= STANDS_OUT
             if ridge > 1:
                 np.fill_diagonal(scaled, unit)
                 values, vectors = np.linalg.eigh(scaled)
@@ -140,23 +142,23 @@ def eliminate(scores: Scores, chunks: Chunks, causal: bool, near: Fit | None = N
     dtype, of = chunks.dtype, Columns(scores, chunks, causal)
     if near is None:
         matrix, moment = (np.asarray(array, np.float64) for array in of.gram())
-        factor = inverse_factor(matrix, RIDGE_SINGLE if dtype == np.float32 else RIDGE_DOUBLE)
+        factor = inverse_factor(matrix, in_precision(RIDGE, dtype))
         linear = (factor.T @ (factor @ moment)).astype(dtype)
     else:
         factor, linear = near.factor, near.linear.astype(dtype)
-    previous, tolerance = np.inf, CORRECTED[dtype.name]
+    previous, tolerance = np.inf, in_precision(NEGLIGIBLE**2, dtype)
     while True:
         rest, cost, moment = of.residuals(linear)
         # The part of the residual that W and b could still remove, in the norm of the residual itself.
         removable = factor @ np.asarray(moment, np.float64)
         left, size = float(np.linalg.norm(removable)), cost**0.5
-        if not left > tolerance * size or left > CONTRACTION * previous:
+        if not left > tolerance * size or left > HALVED * previous:
             break
         previous = left
         linear = linear - (factor.T @ removable).astype(dtype)
     size_of_y = np.sqrt(sum(float(np.vdot(chunk.y, chunk.y)) for chunk in chunks))
     rounding = FLOOR_STALL * float(np.finfo(dtype).eps) * size_of_y
-    if near is not None and left > max(1e-2 * size, rounding):
+    if near is not None and left > max(ROUGH * size, rounding):
         return eliminate(scores, chunks, causal)
     return Fit(linear, rest, cost, factor)
 
@@ -172,8 +174,13 @@ def checked_examples(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Examples as NumPy arrays, or the one-line error that names what is wrong with them."""
     x, y = to_numpy(x, "x"), to_numpy(y, "y")
-    require(x.ndim == 3 and len(x) >= 1 and x.shape[2] == dim, "x", f"must have shape (n, tokens, {dim})", x)
-    require(y.ndim == 3 and y.shape[:2] == x.shape[:2], "y", f"must have shape {x.shape[:2]} + (d_out,)", y)
+    require(x.shape[2:] == (dim,) and len(x) >= 1, "x", f"must have shape (n, tokens, {dim})", x)
+    require(
+        y.shape[:2] == x.shape[:2] and len(y.shape[2:]) == 1,
+        "y",
+        f"must have shape {x.shape[:2]} + (d_out,)",
+        y,
+    )
     common_dtype({"x": x, "y": y})
     require_finite(x, "x")
     require_finite(y, "y")
@@ -204,7 +211,10 @@ def regress(
     """
     theta, query_bias = to_numpy(theta, "theta"), to_numpy(query_bias, "query_bias")
     require(
-        theta.ndim == 3 and theta.shape[1] == theta.shape[2], "theta", "must have shape (heads, d, d)", theta
+        theta.ndim > 1 and theta.shape[1:] == 2 * theta.shape[2:],
+        "theta",
+        "must have shape (heads, d, d)",
+        theta,
     )
     require(
         query_bias.shape == theta.shape[:2], "query_bias", f"must have shape {theta.shape[:2]}", query_bias
@@ -235,7 +245,7 @@ def _penalised(scores: Scores, chunks: Chunks, causal: bool, ridge: float) -> tu
     matrix, moment = (np.asarray(array, np.float64) for array in of.gram())
     penalty = np.full(len(matrix), ridge * chunks.real)
     penalty[-1] = 0.0
-    factor = inverse_factor(matrix + np.diag(penalty), RIDGE_DOUBLE)
+    factor = inverse_factor(matrix + np.diag(penalty), RIDGE)
     linear = factor.T @ (factor @ moment)
     _, cost, _ = of.residuals(linear.astype(chunks.dtype))
     return linear, cost

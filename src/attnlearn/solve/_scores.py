@@ -35,7 +35,7 @@ class Scores(NamedTuple):
         if rank is None or rank >= theta.shape[-1]:
             return cls(theta, None, query_bias)
         u, s, vt = np.linalg.svd(theta)
-        s = np.where(s > calibration.RANK_ROUNDING * eps * s[:, :1], s, 0)
+        s = np.where(s > calibration.ROUNDING_EPS * eps * s[:, :1], s, 0)
         root = np.sqrt(s[:, None, :rank])
         return cls(u[:, :, :rank] * root, np.swapaxes(vt[:, :rank], 1, 2) * root, query_bias)
 
@@ -76,7 +76,7 @@ class Scores(NamedTuple):
         given = theta.shape[-1] // 2 if self.rank is None else self.rank - 1
         if not 1 <= rank <= given:
             return None
-        clear = np.all(values[:, rank] <= values.max(axis=0)[rank - 1] / calibration.RANK_CLEAR)
+        clear = np.all(values[:, rank] <= calibration.DIGIT * values.max(axis=0)[rank - 1])
         return Scores.from_theta(theta, np.asarray(self.c, np.float64), rank) if clear else None
 
     def unknowns(self) -> int:
@@ -97,13 +97,14 @@ class Scores(NamedTuple):
         equations: float = calibration.EQUATIONS_PER_UNKNOWN,
         least_rows: int = calibration.LEAST_ROWS,
     ) -> float:
-        """Sequences of so many tokens that determine scores, W and b, with so many equations per unknown."""
+        """Sequences of so many tokens that determine scores, W and b, with so many equations per unknown.
+
+        The scores, whose equations are counted in the directions that a row can change in, get twice as many.
+        """
         width, telling = self.c.size + 1, min(out, self.directions(tokens, causal))
-        of_scores = equations * calibration.SCORE_EQUATIONS / calibration.EQUATIONS_PER_UNKNOWN
         rows = max(
             equations * (self.unknowns() + width * out) / out,
-            of_scores * self.unknowns() / telling,
-            calibration.ROWS_PER_FEATURE * width,
+            2 * equations * self.unknowns() / telling,
             least_rows,
         )
         return rows / tokens

@@ -16,13 +16,25 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
+import scipy.special
 import scipy.stats
 
 from attnlearn._types import Mask, Tokens
+from attnlearn.engine._threads import in_order
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._held import Held
 
+NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))  # of the absolute value of a standard normal number
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def evidence_wanted() -> int:
+    """Independent sequences that must agree: then they speak of all but `UNCOVERED` of the inputs with confidence 1 - `DELTA`.
+
+    >>> evidence_wanted()
+    28
+    """
+    return int(np.ceil(np.log(1 / calibration.DELTA) / calibration.UNCOVERED))
 
 
 def token_names(x: Tokens, mask: Mask | None) -> np.ndarray:
@@ -33,7 +45,7 @@ def token_names(x: Tokens, mask: Mask | None) -> np.ndarray:
     True
     """
     whole = np.ascontiguousarray(x + 0.0)  # minus zero becomes zero
-    words = whole.view(np.uint32 if whole.itemsize == 4 else np.uint64)
+    words = whole.view(np.uint32 if whole.dtype == np.float32 else np.uint64)
     factors = np.random.default_rng(0x70C).integers(1, 2**63, x.shape[2], dtype=np.uint64) | np.uint64(1)
     flat, names = words.reshape(-1, x.shape[2]), np.empty(x.shape[:2], np.uint64)
     with np.errstate(over="ignore"):
@@ -102,7 +114,7 @@ def find_relatives(
     >>> find_relatives(x[:20], None, np.concatenate([x[20:], 1.01 * x[:1]]), None).copied.nonzero()[0].tolist()
     [0]
     """
-    others, other_mask = others[: calibration.COPY_FIT], _first(other_mask)
+    others, other_mask = others[: calibration.LOOK_MOST], _first(other_mask)
     spread = max(float(np.std(others)), np.finfo(np.float32).tiny) * np.sqrt(x.shape[2])
     near = np.concatenate(
         [
@@ -121,7 +133,7 @@ def find_relatives(
 
 
 def _first(mask: Mask | None) -> Mask | None:
-    return None if mask is None else mask[: calibration.COPY_FIT]
+    return None if mask is None else mask[: calibration.LOOK_MOST]
 
 
 def _near(own: np.ndarray, rest: np.ndarray, seed: int) -> np.ndarray:
@@ -139,23 +151,61 @@ def _near(own: np.ndarray, rest: np.ndarray, seed: int) -> np.ndarray:
         mix = np.random.default_rng([seed, 0xC09]).standard_normal((own.shape[1], calibration.COPY_WIDTH))
         own, rest = (side @ mix.astype(np.float32) for side in (own, rest))
     own, rest = (
-        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-30) for side in (own, rest)
+        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        for side in (own, rest)
     )
     both = np.concatenate([own, rest])
-    cosine = own @ both.T
-    np.fill_diagonal(cosine, 0.0)
-    limit = copy_limit(cosine, len(both))
-    return np.stack(np.nonzero(cosine > limit))
+    return _close_pairs(own, both, copy_limit(_some_cosines(own, both), len(both)))
+
+
+def _close_pairs(own: np.ndarray, both: np.ndarray, limit: float) -> np.ndarray:
+    """Pairs of different unit vectors, one of `own`, which comes first in `both`, with a cosine above the limit."""
+    few, number, rounding = _leading(both), len(both), both.shape[1] * np.finfo(both.dtype).eps
+
+    def part(start: int) -> np.ndarray:
+        rows = few[start : min(start + calibration.PIECE, len(own))]
+        close = np.flatnonzero(rows @ few.T > limit - rounding)
+        return np.stack([start + close // number, close % number])
+
+    found = np.concatenate(list(in_order(part, range(0, len(own), calibration.PIECE))), axis=1)
+    found = found[:, found[0] != found[1]]
+    left, right = own[found[0]].astype(np.float64), both[found[1]].astype(np.float64)
+    sizes = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return found[:, np.vecdot(left, right) > limit * sizes]
+
+
+def _leading(vectors: np.ndarray) -> np.ndarray:
+    """Shorter vectors whose inner products are at least those of these unit vectors; themselves if few directions do not matter.
+
+    With a = a_1 + a_2, a_1 in a quarter of the directions, <a, b> <= <a_1, b_1> + ‖a_2‖ ‖b_2‖. The bound leaves few pairs if
+    the quarter holds three quarters of the variance.
+    """
+    width = vectors.shape[1]
+    few = max(1, int(calibration.ENOUGH_SHARE * width))
+    some = vectors[:: max(1, len(vectors) // (calibration.EQUATIONS_PER_UNKNOWN * width))]
+    axes = np.linalg.eigh(some.T @ some)[1][:, -few:]
+    inside = vectors @ axes
+    squares = np.sum(inside**2, axis=1)
+    if not np.mean(squares) > 1 - calibration.ENOUGH_SHARE:
+        return vectors
+    return np.concatenate([inside, np.sqrt(np.maximum(1 - squares, 0))[:, None]], axis=1)
+
+
+def _some_cosines(own: np.ndarray, both: np.ndarray) -> np.ndarray:
+    """Cosines of every certify sequence with others, evenly spaced, about `SCAN_COORDINATES` of their coordinates: (i, i + shift) for some shifts."""
+    step = max(1, own.size * len(both) // calibration.SCAN_COORDINATES)
+    around = np.concatenate([both, own])[1:]
+    windows = np.lib.stride_tricks.sliding_window_view(around, len(own), axis=0)[: len(both) - 1 : step]
+    return np.vecdot(own, windows.swapaxes(1, 2))
 
 
 def copy_limit(cosine: np.ndarray, number: int) -> float:
-    """The cosine above which a pair is a near copy, from the median of all of them.
+    """The cosine above which one of `number` pairs is a near copy, from the median of some cosines.
 
     (1 - c^2)^((D - 1)/2) bounds the chance of a cosine above c between independent directions in D dimensions.
     """
-    some = np.abs(cosine.reshape(-1)[:: max(1, cosine.size // calibration.COPY_LOOK)])
-    median = float(np.median(some))
-    deviation = max(median / scipy.stats.norm.ppf(0.75), 1e-9)
+    median = float(np.median(np.abs(cosine)))
+    deviation = max(median / NORMAL_MEDIAN, float(np.finfo(np.float32).eps))
     dimensions = max(1 / deviation**2, 2.0)
     chance = calibration.COPY_CHANCE / number
     return float(np.sqrt(1 - chance ** (2 / max(dimensions - 1, 1))))
@@ -192,7 +242,7 @@ def _sharing(names: np.ndarray, number: int) -> np.ndarray:
     """Pairs (one of the first `number` rows, row) with more names in common than chance gives; names below zero do not count."""
     _, places, counts = np.unique(names, return_inverse=True, return_counts=True)
     places = places.reshape(names.shape)
-    usable = (names >= 0) & (counts[places] > 1) & (counts[places] <= calibration.COPY_FREQUENT * len(names))
+    usable = (names >= 0) & (counts[places] > 1) & (counts[places] <= calibration.NEARLY_ALL * len(names))
     keys = int((names[:number] >= 0).sum(axis=1).max(initial=1))
     rows = np.repeat(np.arange(len(names)), usable.sum(axis=1))
     table = scipy.sparse.csr_matrix(
@@ -213,10 +263,10 @@ def _shared_wanted(chance: float, keys: int, number: int, shared: np.ndarray, pa
 
     `chance` is the probability that one name of a sequence is in another; more than `keys`: nothing tells copies apart.
     """
-    for wanted in range(max(1, int(np.ceil(calibration.COPY_SHARED * keys))), keys + 1):
+    for wanted in range(max(1, int(np.ceil(calibration.UNCOVERED * keys))), keys + 1):
         expected = float(scipy.stats.binom.sf(wanted - 1, keys, min(1.0, chance)))
         observed = int(np.sum(shared >= wanted))
-        crowded = observed > calibration.COPY_CROWD * (expected * pairs + calibration.POSITION_SEQUENCES)
+        crowded = observed > calibration.FAR_MORE * (expected * pairs + evidence_wanted())
         if number * expected <= calibration.COPY_CHANCE or crowded:
             return wanted
     return keys + 1

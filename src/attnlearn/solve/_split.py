@@ -14,13 +14,7 @@ from jaxtyping import Int
 
 from attnlearn._errors import require
 from attnlearn._types import ArrayLike
-from attnlearn.solve._calibration import (
-    CERTIFY_FRACTION,
-    CERTIFY_MOST,
-    FEWEST_UNITS,
-    SELECT_FRACTION,
-    SELECT_MOST,
-)
+from attnlearn.solve._calibration import CERTIFY_FRACTION, FEWEST_UNITS, SELECT_FRACTION, SIDE_MOST
 
 
 @dataclass(frozen=True)
@@ -68,8 +62,8 @@ class Split:
         what = "sequences" if groups is None else "groups" if unit == "group" else "different sequences"
         require(units >= FEWEST_UNITS, name, f"must hold at least {FEWEST_UNITS} {what}", units)
         order = np.random.default_rng([seed, 0x5B117]).permutation(units)
-        certify = min(CERTIFY_MOST, max(1, round(CERTIFY_FRACTION * units)))
-        select = min(SELECT_MOST, max(1, round(SELECT_FRACTION * units)))
+        certify = min(SIDE_MOST, max(1, round(CERTIFY_FRACTION * units)))
+        select = min(SIDE_MOST, max(1, round(SELECT_FRACTION * units)))
         side = np.zeros(units, np.int8)
         side[order[:certify]] = 2
         side[order[certify : certify + select]] = 1

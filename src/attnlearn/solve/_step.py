@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnlearn.solve._deadline import passed
 from attnlearn.solve._linearize import Linearization, gradient, normal_product
 from attnlearn.solve._precondition import Preconditioner
 from attnlearn.solve._scores import Scores
@@ -42,13 +43,19 @@ class Solved(NamedTuple):
 
 
 def solve_normal(
-    at: Linearization, by: Preconditioner, right: np.ndarray, damping: float, accuracy: float, most: int
+    at: Linearization,
+    by: Preconditioner,
+    right: np.ndarray,
+    damping: float,
+    accuracy: float,
+    most: int,
+    deadline: float | None = None,
 ) -> Solved:
-    """Solve (matrix + damping) t = right by conjugate gradients from zero."""
+    """Solve (matrix + damping) t = right by conjugate gradients from zero, as far as `most` steps and the deadline allow."""
     t, follow, rest = np.zeros_like(right), np.zeros_like(at.linear), right.copy()
     towards, square, inner = right, float(right @ right), 0
     limit = accuracy**2 * square
-    while square > limit and inner < most:
+    while square > limit and inner < most and not passed(deadline):
         product, moved = projected_product(at, by, towards)
         product += damping * towards
         inner += 1
@@ -71,10 +78,11 @@ def gauss_newton_step(
     damping: float,
     accuracy: float,
     most: int,
+    deadline: float | None = None,
 ) -> Step:
     """The step for residuals `rest` (s k, o) by chunk, which should have norm about 1 for float32's sake."""
     slope = by.transpose(gradient(at, rest)).flat()
-    found = solve_normal(at, by, -slope, damping, accuracy, most)
+    found = solve_normal(at, by, -slope, damping, accuracy, most, deadline)
     # Conjugate gradients leave a residual orthogonal to t: t^T A t = -slope^T t - damping t^T t, without a product.
     predicted = 0.5 * (damping * float(found.t @ found.t) - float(slope @ found.t))
     return Step(by.apply(at.scores.shaped(found.t)), -found.follow, found.inner, predicted)

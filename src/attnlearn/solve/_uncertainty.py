@@ -20,10 +20,10 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import on_threads
-from attnlearn.solve._jacobian import Point, original, prepare
 from attnlearn.solve._linearize import Local, gradient, projected
 from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import solve_normal
+from attnlearn.solve.certification._point import Point, original, prepare
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def standard_errors(
     *,
     mask: ArrayLike | None = None,
     rank: int | None = None,
-    draws: int = 4,
+    draws: int = calibration.DRAWS,
     seed: int = 0,
 ) -> StandardErrors:
     """Expected errors of Theta_i, W_i, c_i and b when outputs carry noise of standard deviation `noise`.
@@ -92,5 +92,5 @@ def _response(point: Point, rng: np.random.Generator) -> tuple[Scores, np.ndarra
 
     direct = projected(at, sum(at.over_chunks(moment, noise)))
     slope = by.transpose(gradient(at, list(at.over_chunks(rest, noise)))).flat()
-    found = solve_normal(at, by, slope, 0.0, calibration.PROBE_ACCURACY, calibration.PROBE_STEPS)
+    found = solve_normal(at, by, slope, 0.0, calibration.ROUGH, calibration.INNER_MOST)
     return by.apply(at.scores.shaped(found.t)), direct - found.follow

@@ -21,7 +21,7 @@ from attnlearn._attention import bounded, row_sums, softmax
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._rows import Rows, linear_features
-from attnlearn.solve._calibration import INITIAL_DAMPING
+from attnlearn.solve._calibration import ROUGH
 
 
 class Columns(NamedTuple):
@@ -193,7 +193,7 @@ class SpanModel:
         self, a: Float[np.ndarray, "m l"], steps: int = calibration.LONG_STEPS
     ) -> tuple[np.ndarray, Fit, int]:
         """Levenberg-Marquardt from `a`: the optimum, its fit and the number of steps."""
-        damping, fit = INITIAL_DAMPING, self.solve(a)
+        damping, fit = ROUGH, self.solve(a)
         for step in range(steps):
             gauss, gradient = self._curvature(fit)
             scale = np.diag(gauss) + np.sqrt(np.finfo(float).eps) * np.trace(gauss) / len(gauss)

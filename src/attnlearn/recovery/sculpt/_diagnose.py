@@ -25,7 +25,7 @@ from attnlearn.recovery._problem import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._held import example_scale, unit_errors
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, refine
 
 
 class Condition(NamedTuple):

@@ -18,7 +18,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem, memorised, rms
 from attnlearn.solve._drop import Ground, drop_order
 from attnlearn.solve._held import example_scale, unit_errors
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, refine
 
 
 class WideFit(NamedTuple):

@@ -17,10 +17,12 @@ from attnlearn._canonical import Support, on_support
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects, head_separation, visibility
 from attnlearn.solve._held import Held, exactness_limit
+from attnlearn.solve.certification._parameters import LATE
 from attnlearn.solve.certification._position import Position, measure_position
-from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion
+from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion, starts_wanted
 
 DENSITY = "the tokens of a sequence have a joint density"
 CENTRED = "sequences with a fixed sum and otherwise a joint density tell layers apart"
@@ -31,11 +33,13 @@ GENERAL = "the layer is in general position, for these tokens have no density"
 class Seen:
     """What the tokens show: general position (None where we drew them from a density ourselves) and the second opinion.
 
-    Without an opinion nobody has looked: the fit is not exact, and nothing rests on it.
+    Without an opinion nobody has looked, for the reason `unseen`: the fit is not exact, and nothing rests on it; or the time was
+    over.
     """
 
     position: Position | None
     opinion: Opinion | None
+    unseen: str = "the fit is not exact"
 
     @property
     def rival(self) -> Rival | None:
@@ -55,23 +59,27 @@ class Seen:
 UNSEEN = Seen(None, None)
 
 
-def look_at_tokens(layer: AttentionLayer, held: Held, fitted: Held, designed: bool) -> Seen:
+def look_at_tokens(
+    layer: AttentionLayer, held: Held, fitted: Held, designed: bool, deadline: float | None = None
+) -> Seen:
     """General position of the tokens and the second opinion on them; thorough where the tokens are suspicious."""
+    if passed(deadline):
+        return Seen(None, None, LATE)
     if designed:
-        return Seen(None, second_opinion(layer, fitted))
+        return Seen(None, second_opinion(layer, fitted, deadline=deadline), LATE)
     x, mask = _both(held, fitted)
     position = measure_position(x, mask)
     suspicious = not position.free or position.balanced > 0 or position.spread < 1 or position.quadrics > 0
-    return Seen(position, second_opinion(layer, fitted, thorough=suspicious))
+    return Seen(position, second_opinion(layer, fitted, thorough=suspicious, deadline=deadline), LATE)
 
 
 def _both(held: Held, fitted: Held) -> tuple[np.ndarray, np.ndarray | None]:
     """Tokens of both sides, the certify side, which is spread over all data, first."""
-    x = np.concatenate([held.x, fitted.x])[: calibration.POSITION_MOST]
+    x = np.concatenate([held.x, fitted.x])[: calibration.LOOK_MOST]
     if held.mask is None and fitted.mask is None:
         return x, None
     masks = [np.ones(side.x.shape[:2], bool) if side.mask is None else side.mask for side in (held, fitted)]
-    return x, np.concatenate(masks)[: calibration.POSITION_MOST]
+    return x, np.concatenate(masks)[: calibration.LOOK_MOST]
 
 
 def count_claim(
@@ -81,58 +89,67 @@ def count_claim(
     *,
     eps: float,
     floor: float,
-    bound: float,
+    bound: float | None,
     scale: float,
     fraction: float,
     support: Support | None,
     seen: Seen,
     where: str = "",
 ) -> tuple[Claim, list[Check]]:
-    """The claim and its checks; `bound` is C3's, `fraction` the share of inputs about which C1 says nothing."""
+    """The claim and its checks; `bound` is C3's (None: nobody knows), `fraction` the share of inputs about which C1 says nothing."""
     limit = exactness_limit(floor, layer.dtype)
-    apart = max(calibration.APART * bound, calibration.APART_LEAST, calibration.APART_ROOT * limit**0.5)
-    visible = calibration.VISIBLE * max(eps, floor)
-    sample = held.first(calibration.FLOOR_EXAMPLES)
+    clear = calibration.STANDS_OUT
+    apart = max(clear * (bound or 0.0), calibration.APART_LEAST, (clear * limit) ** 0.5)
+    visible = clear * max(eps, floor)
+    sample = held.first(calibration.SAMPLE)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
+    distance = (
+        None if bound is None else head_separation(layer if support is None else on_support(layer, support))
+    )
     checks = [
         Check.compare(
             "C2.evidence", fraction, calibration.UNCOVERED, unit="fraction of inputs", text="inputs that were not looked at"
         ),
         Check.compare("C2.exact", eps, limit, unit="relative error", text="fit exact to rounding: error"),
-        Check.compare(
-            "C2.apart", head_separation(layer if support is None else on_support(layer, support)), apart,
-            unit="relative distance", text="closest two heads", at_most=False,
-        ),
+        _apart(distance, apart),
         Check.compare(
             "C2.visible", float(np.min(effects)), visible,
             unit="relative output", text="least visible head", at_most=False,
         ),
         *_token_checks(held, seen),
     ]  # fmt: skip
-    m = layer.num_heads
-    text = (
-        f"{m} head{'s' * (m > 1)}: every layer that gives these outputs to {eps:.2g}, with heads at least {apart:.2g} apart "
-        f"and each at least {visible:.2g} visible on {100 * fraction:.2g} % of inputs{where}, has {m}"
-    )
     established = all(check.status is Status.HOLDS for check in checks)
     scope = {"apart": apart, "visible": visible, "fraction": fraction, "outputs": eps}
-    return Claim.stated("C2", text, established, m, assumes=seen.assumes, scope=scope), checks
+    text = _text(layer.num_heads, scope, where)
+    return Claim.stated("C2", text, established, layer.num_heads, assumes=seen.assumes, scope=scope), checks
+
+
+def _apart(distance: float | None, apart: float) -> Check:
+    if distance is None:
+        return Check("C2.apart", Status.NOT_RUN, text=f"closest two heads: {LATE}")
+    return Check.compare(
+        "C2.apart", distance, apart, unit="relative distance", text="closest two heads", at_most=False
+    )
+
+
+def _text(heads: int, scope: dict[str, float], where: str) -> str:
+    return (
+        f"{heads} head{'s' * (heads > 1)}: every layer that gives these outputs to {scope['outputs']:.2g}, with heads at least "
+        f"{scope['apart']:.2g} apart and each at least {scope['visible']:.2g} visible on {100 * scope['fraction']:.2g} % of "
+        f"inputs{where}, has {heads}"
+    )
 
 
 def _enough(layer: AttentionLayer, fitted: Held) -> Held:
     """As many fitted sequences as determine the W of all heads."""
-    rows = calibration.DROP_ROWS * (layer.num_heads * layer.dim + 1)
-    return fitted.first(max(calibration.FLOOR_EXAMPLES, -(-rows // fitted.x.shape[1])))
+    rows = calibration.EQUATIONS_PER_UNKNOWN * (layer.num_heads * layer.dim + 1)
+    return fitted.first(max(calibration.SAMPLE, -(-rows // fitted.x.shape[1])))
 
 
 def _token_checks(held: Held, seen: Seen) -> list[Check]:
     position, opinion = seen.position, seen.opinion
     if opinion is None:
-        return [
-            Check(
-                "C2.rivals", Status.NOT_RUN, text="other layers with the same outputs: the fit is not exact"
-            )
-        ]
+        return [Check("C2.rivals", Status.NOT_RUN, text=f"other layers with the same outputs: {seen.unseen}")]
     rivals = Check.compare(
         "C2.rivals", int(opinion.rival is not None), 0,
         unit="layers", text=f"other layers with the same outputs that {opinion.tried} tries found",
@@ -145,7 +162,12 @@ def _token_checks(held: Held, seen: Seen) -> list[Check]:
 
 def _keys(number: int) -> Check:
     return Check.compare(
-        "C2.keys", number, 3, unit="keys", text="different keys of a sequence", at_most=False
+        "C2.keys",
+        number,
+        calibration.LEAST_KEYS,
+        unit="keys",
+        text="different keys of a sequence",
+        at_most=False,
     )
 
 
@@ -168,7 +190,7 @@ def _position_checks(position: Position, opinion: Opinion) -> list[Check]:
     if position.balanced:
         checks.append(
             Check.compare(
-                "C2.symmetry", opinion.agreed, calibration.RIVAL_STARTS, unit="starts", at_most=False,
+                "C2.symmetry", opinion.agreed, starts_wanted(), unit="starts", at_most=False,
                 text="the tokens have a fixed sum: starts that found the same head again",
             )
         )  # fmt: skip

@@ -32,7 +32,7 @@ def function_claim(
     where: str = "",
     name: str = "function error",
     drawn: bool = False,
-    small: float = calibration.SMALL_EXAMPLE,
+    small: float = calibration.SMALL_ERROR,
     covered: float | None = None,
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `limit` is the largest error that says anything, `where` names the inputs if it must, and
@@ -41,23 +41,9 @@ def function_claim(
     """
     errors, independent = unit_errors(layer, held, scale, small), independent_units(held)
     units = int(independent.sum())
-    above = _allowed(units, covered, delta)
-    eps = float(errors.max() if above is None else np.sort(errors[independent])[-1 - above])
-    uncovered = min(1.0, float(np.log(1 / delta) / max(units, 1)))
-    if above is not None and covered is not None:
-        uncovered = 1 - covered
+    eps, uncovered = _claimed(errors, independent, covered, delta)
     fraction, floor = 1 - uncovered, small * scale
-    checks = [
-        Check.compare("C1.error", eps, limit, unit="relative error", text="error that is claimed"),
-        Check.compare(
-            "C1.coverage", uncovered, calibration.UNCOVERED,
-            unit="fraction of inputs", text="inputs about which nothing is said",
-        ),
-        Check.compare(
-            "C1.copies", len(errors) - units, calibration.COPY_MOST * len(errors),
-            unit="units", text="certify units that repeat or nearly repeat others",
-        ),
-    ]  # fmt: skip
+    checks = _checks(eps, limit, uncovered, len(errors), units)
     text = (
         f"{name} <= {eps:.3g} of an output's norm (of {floor:.3g} where the norm is smaller) "
         f"on at least {100 * fraction:.2f} % of {UNITS[unit]}{where}"
@@ -72,6 +58,31 @@ def function_claim(
         scope={"fraction": fraction, "floor": floor},
     )
     return claim, checks
+
+
+def _claimed(
+    errors: np.ndarray, independent: np.ndarray, covered: float | None, delta: float
+) -> tuple[float, float]:
+    """The error that is claimed, and the fraction of inputs about which nothing is said."""
+    units = int(independent.sum())
+    above = _allowed(units, covered, delta)
+    if above is None or covered is None:
+        return float(errors.max()), min(1.0, float(np.log(1 / delta) / max(units, 1)))
+    return float(np.sort(errors[independent])[-1 - above]), 1 - covered
+
+
+def _checks(eps: float, limit: float, uncovered: float, number: int, units: int) -> list[Check]:
+    return [
+        Check.compare("C1.error", eps, limit, unit="relative error", text="error that is claimed"),
+        Check.compare(
+            "C1.coverage", uncovered, calibration.UNCOVERED,
+            unit="fraction of inputs", text="inputs about which nothing is said",
+        ),
+        Check.compare(
+            "C1.copies", number - units, (1 - calibration.ENOUGH_SHARE) * number,
+            unit="units", text="certify units that repeat or nearly repeat others",
+        ),
+    ]  # fmt: skip
 
 
 def _allowed(units: int, covered: float | None, delta: float) -> int | None:

@@ -23,8 +23,10 @@ from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._curvature import Ball, kantorovich
 from attnlearn.solve._held import Held, total_error
-from attnlearn.solve._jacobian import Conditioning, smallest_singular
 from attnlearn.solve._scores import Scores
+from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
+
+LATE = "the time was over"
 
 
 class Bounds(NamedTuple):
@@ -59,12 +61,20 @@ def parameter_bounds(
     support: Support | None,
     rank: int | None,
     on_step: Callable[..., None] | None,
-) -> Bounds:
-    """Bounds at full rank where that is affordable and says something, else at `rank`; `error` is C1's or rounding's."""
+    deadline: float | None = None,
+) -> Bounds | None:
+    """Bounds at full rank where that is affordable and says something, else at `rank`; None after the deadline.
+
+    `error` is C1's or rounding's.
+    """
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
     found = None
     for tangent in _ranks(reduced, tokens, fitted.mask, rank):
-        conditioning = smallest_singular(reduced, tokens, mask=fitted.mask, rank=tangent, on_step=on_step)
+        conditioning = smallest_singular(
+            reduced, tokens, mask=fitted.mask, rank=tangent, on_step=on_step, deadline=deadline
+        )
+        if conditioning is None:
+            return None
         # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
         rho = max(
             error * scale * np.sqrt(conditioning.examples),
@@ -108,9 +118,11 @@ def _bounds(
 
 
 def parameter_claim(
-    layer: AttentionLayer, bounds: Bounds, *, support: Support | None, counted: Claim
+    layer: AttentionLayer, bounds: Bounds | None, *, support: Support | None, counted: Claim
 ) -> tuple[Claim, list[Check]]:
-    """The claim, which rests on C2 (`counted`) and assumes what C2 assumes, and its checks."""
+    """The claim, which rests on C2 (`counted`) and assumes what C2 assumes, and its checks; without bounds none was run."""
+    if bounds is None:
+        return _unbounded()
     conditioning = bounds.conditioning
     checks = [
         Check.compare(
@@ -144,6 +156,13 @@ def parameter_claim(
     return Claim.stated("C3", text, established, value, assumes=counted.assumes, scope=counted.scope), checks
 
 
+def _unbounded() -> tuple[Claim, list[Check]]:
+    """The claim when the time was over before there was a bound."""
+    codes = ("C3.tokens", "C3.equations", "C3.bound", "C3.count")
+    checks = [Check(code, Status.NOT_RUN, text=LATE) for code in codes]
+    return Claim("C3", f"the error of the parameters is not bounded: {LATE}", established=False), checks
+
+
 def _text(layer: AttentionLayer, bounds: Bounds, support: Support | None) -> str:
     if not np.isfinite(bounds.worst):
         return "nothing bounds the error of some Theta or W"
@@ -173,7 +192,7 @@ def token_rank(x: Tokens, mask: Mask | None) -> int:
     """Directions in which the tokens vary: eigenvalues of their covariance above rounding."""
     tokens = (x.reshape(-1, x.shape[2]) if mask is None else x[mask]).astype(np.float64)
     values = np.linalg.eigvalsh(np.atleast_2d(np.cov(tokens, rowvar=False)))
-    return int(np.sum(values > calibration.TOKEN_RANK[x.dtype.name] * values[-1]))
+    return int(np.sum(values > calibration.in_precision(calibration.TOKEN_RANK, x.dtype) * values[-1]))
 
 
 def reduce_to_support(

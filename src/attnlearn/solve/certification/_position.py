@@ -33,7 +33,7 @@ import scipy.linalg
 
 from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._sequences import token_names
+from attnlearn.solve._sequences import evidence_wanted, token_names
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ def measure_position(x: Tokens, mask: Mask | None, seed: int = 0) -> Position:
     names = token_names(x, mask)
     distinct, multiple = _distinct(names)
     keys = _telling_keys(distinct, multiple)
-    if keys < 3:
+    if keys < calibration.LEAST_KEYS:
         return Position(keys, 0.0, 0, 0, 0, 0, False, False)
     chosen = _largest_class(distinct, multiple)
     tokens = _free_tokens(x[chosen], names[chosen])
-    if tokens.shape[1] < 2:
+    if tokens.shape[1] < calibration.LEAST_KEYS - 1:
         return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, 0, False, False)
     free, rng = _white(tokens), np.random.default_rng([seed, 0x9051])
     tied, whole = _tied(free, rng)
     spread, deficient = _spread(free)
     many, few = _continuous(tokens), _few_values(free, rng)
     quadrics = _quadrics(free, few) if many else 0
-    continuous = many and not few and deficient <= calibration.POSITION_DEFICIENT
+    continuous = many and not few and deficient <= calibration.FEW
     return Position(keys, spread, tied, _functions(free, rng), _balanced(free), quadrics, continuous, whole)
 
 
@@ -103,16 +103,21 @@ def _distinct(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _telling_keys(distinct: np.ndarray, multiple: np.ndarray) -> int:
     """The number of keys that enough sequences have; two of different multiplicity tell as much as three."""
-    telling = np.where((distinct == 2) & multiple, 3, distinct)
-    place = min(len(telling), calibration.POSITION_SEQUENCES)
+    telling = np.where(_two_unequal(distinct, multiple), calibration.LEAST_KEYS, distinct)
+    place = min(len(telling), evidence_wanted())
     return int(np.sort(telling)[::-1][place - 1])
+
+
+def _two_unequal(distinct: np.ndarray, multiple: np.ndarray) -> np.ndarray:
+    """Sequences with two different keys of different multiplicity."""
+    return (distinct == calibration.LEAST_KEYS - 1) & multiple
 
 
 def _largest_class(distinct: np.ndarray, multiple: np.ndarray) -> np.ndarray:
     """Sequences with one number of different keys: the number that most sequences have among those that tell anything."""
-    telling = (distinct >= 3) | ((distinct == 2) & multiple)
+    telling = (distinct >= calibration.LEAST_KEYS) | _two_unequal(distinct, multiple)
     number = int(np.argmax(np.bincount(distinct[telling])))
-    return np.flatnonzero(telling & (distinct == number))[: calibration.POSITION_MOST]
+    return np.flatnonzero(telling & (distinct == number))[: calibration.LOOK_MOST]
 
 
 def _free_tokens(x: Tokens, names: np.ndarray) -> Tokens:
@@ -128,16 +133,16 @@ def _white(tokens: Tokens) -> Tokens:
     rows = tokens.reshape(-1, tokens.shape[2])
     centred = rows - rows.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
-    seen = values > calibration.TOKEN_RANK["float64"] * max(values[-1], np.finfo(float).tiny)
+    seen = values > calibration.TOKEN_RANK * max(values[-1], np.finfo(float).tiny)
     return (centred @ (vectors[:, seen] / np.sqrt(values[seen]))).reshape(*tokens.shape[:2], -1)
 
 
 def _spread(tokens: Tokens) -> tuple[float, float]:
     """Rank of the differences within a sequence over its largest possible value in the median; share of smaller ranks."""
-    few = tokens[: calibration.POSITION_LOOK]
+    few = tokens[: calibration.SAMPLE]
     apart = few[:, 1:] - few[:, :1]
     values = np.linalg.svd(apart, compute_uv=False)
-    ranks = np.sum(values > calibration.POSITION_ROUNDING**0.5 * values[:, :1], axis=1)
+    ranks = np.sum(values > calibration.NO_VARIANCE**0.5 * values[:, :1], axis=1)
     full = max(min(apart.shape[1:]), 1)
     return float(np.median(ranks) / full), float(np.mean(ranks < full))
 
@@ -145,17 +150,17 @@ def _spread(tokens: Tokens) -> tuple[float, float]:
 def _tied(tokens: Tokens, rng: np.random.Generator) -> tuple[int, bool]:
     """Directions in which the stacked tokens do not vary, and whether all tokens were stacked at once.
 
-    Without enough sequences for that, or in more than `POSITION_WIDTH` directions, three tokens are stacked at a time.
+    Without enough sequences for that, or in more than `MATRIX_MOST` directions, three tokens are stacked at a time.
     """
     number, keys, width = tokens.shape
-    most = min(calibration.POSITION_WIDTH, number // 2)
+    most = min(calibration.MATRIX_MOST, number // 2)
     if keys * width <= most:
         return _flat_directions(tokens.reshape(number, -1), rng), True
     few = max(2, min(keys, most // max(width, 1)))
     if few * width > most:
         return 0, False
     found = 0
-    for _ in range(calibration.POSITION_TRIES):
+    for _ in range(calibration.TRIES):
         places = np.sort(rng.choice(keys, few, replace=False))
         found = max(found, _flat_directions(tokens[:, places].reshape(number, -1), rng))
     return found, False
@@ -164,8 +169,8 @@ def _tied(tokens: Tokens, rng: np.random.Generator) -> tuple[int, bool]:
 def _flat_directions(rows: np.ndarray, rng: np.random.Generator) -> int:
     """The most directions without variance that a random subset of about twice as many rows as directions shows."""
     width = rows.shape[1]
-    size = min(len(rows), 2 * width + calibration.POSITION_SEQUENCES)
-    tries = calibration.POSITION_TRIES if width <= calibration.POSITION_LOOK and size < len(rows) else 1
+    size = min(len(rows), 2 * width + evidence_wanted())
+    tries = calibration.TRIES if width <= calibration.SAMPLE and size < len(rows) else 1
     found = 0
     for _ in range(tries):
         some = rows[rng.choice(len(rows), size, replace=False)] if size < len(rows) else rows
@@ -176,7 +181,7 @@ def _flat_directions(rows: np.ndarray, rng: np.random.Generator) -> int:
 def _flat(rows: np.ndarray) -> int:
     centred = rows - rows.mean(axis=0)
     values = np.linalg.eigvalsh(centred.T @ centred / len(rows))
-    return int(np.sum(values < calibration.POSITION_ROUNDING * max(values[-1], 1.0)))
+    return int(np.sum(values < calibration.NO_VARIANCE * max(values[-1], 1.0)))
 
 
 def _balanced(tokens: Tokens) -> int:
@@ -189,9 +194,9 @@ def _functions(tokens: Tokens, rng: np.random.Generator) -> int:
     number, keys, width = tokens.shape
     inputs = (keys - 1) * width
     features = 1 + inputs + inputs * (inputs + 1) // 2
-    if features > calibration.POSITION_FEATURES or number < features + width + calibration.POSITION_SEQUENCES:
+    if features > calibration.FEATURES_MOST or number < features + width + evidence_wanted():
         return 0
-    size = min(number, features + width + 2 * calibration.POSITION_SEQUENCES)
+    size = min(number, features + width + 2 * evidence_wanted())
     some = tokens[rng.choice(number, size, replace=False)]
     left, right = np.triu_indices(inputs)
     found = 0
@@ -201,23 +206,23 @@ def _functions(tokens: Tokens, rng: np.random.Generator) -> int:
         solved = scipy.linalg.cho_solve(_factor(columns), columns.T @ some[:, key])
         missed = some[:, key] - columns @ solved
         values = np.linalg.eigvalsh(missed.T @ missed / size)
-        found = max(found, int(np.sum(values < calibration.POSITION_ROUNDING)))
+        found = max(found, int(np.sum(values < calibration.NO_VARIANCE)))
     return found
 
 
 def _factor(columns: np.ndarray) -> tuple[np.ndarray, bool]:
     """Cholesky factor of the normal equations, with a ridge far below what counts as variance."""
     matrix = columns.T @ columns
-    matrix[np.diag_indices_from(matrix)] *= 1 + calibration.POSITION_RIDGE
+    matrix[np.diag_indices_from(matrix)] *= 1 + calibration.RIDGE
     return scipy.linalg.cho_factor(matrix, check_finite=False)
 
 
 def _continuous(tokens: Tokens) -> bool:
     """Whether hardly any token comes twice, and every coordinate that varies takes about as many values as there are tokens."""
-    rows = tokens.reshape(-1, tokens.shape[2])[: calibration.POSITION_TOKENS]
+    rows = tokens.reshape(-1, tokens.shape[2])[: 2 * calibration.LOOK_MOST]
     different = [len(np.unique(column)) for column in rows.T]
     varying = [number for number in different if number > 1]
-    return min(varying, default=0) >= calibration.POSITION_VALUES * len(rows)
+    return min(varying, default=0) >= calibration.NEARLY_ALL * len(rows)
 
 
 def _few_values(tokens: Tokens, rng: np.random.Generator) -> bool:
@@ -226,12 +231,12 @@ def _few_values(tokens: Tokens, rng: np.random.Generator) -> bool:
     Such a direction has a kurtosis of its own, which fixed-point steps w <- E[z (w.z)^3] - 3 w find nearly. Its few values part the
     tokens into classes, and in the true direction the covariance within the classes is zero.
     """
-    rows = tokens.reshape(-1, tokens.shape[2])[: calibration.VALUES_TOKENS]
+    rows = tokens.reshape(-1, tokens.shape[2])[: calibration.SIDE_MOST]
     width = rows.shape[1]
-    if len(rows) < 4 * width:
+    if len(rows) < calibration.EQUATIONS_PER_UNKNOWN * width:
         return False
-    found = rng.standard_normal((width, calibration.VALUES_STARTS))
-    for _ in range(calibration.VALUES_STEPS):
+    found = rng.standard_normal((width, calibration.TRIES))
+    for _ in range(calibration.STEPS_MOST // 2):
         found /= np.maximum(np.linalg.norm(found, axis=0), np.finfo(float).tiny)
         along = rows @ found
         found = rows.T @ (along * along * along) / len(rows) - 3 * found
@@ -240,20 +245,20 @@ def _few_values(tokens: Tokens, rng: np.random.Generator) -> bool:
 
 def _parted(rows: np.ndarray, direction: np.ndarray) -> bool:
     """Whether classes along a direction leave another one, near it, without variance inside any class."""
-    for _ in range(calibration.VALUES_ROUNDS):
-        along = np.sort(rows @ direction)
-        gaps = np.diff(along)
-        wide = np.flatnonzero(gaps > calibration.VALUES_GAP * np.ptp(along))
-        if not 0 < len(wide) <= calibration.VALUES_MOST:
+    total = rows.T @ rows
+    for _ in range(calibration.TRIES):
+        along = rows @ direction
+        order = np.argsort(along)
+        along = along[order]
+        wide = np.flatnonzero(np.diff(along) > calibration.FEW * (along[-1] - along[0]))
+        if not len(wide):
             return False
-        edges = (along[wide] + along[wide + 1]) / 2
-        classes = np.searchsorted(edges, rows @ direction)
-        inside = np.zeros((rows.shape[1],) * 2)
-        for label in range(len(edges) + 1):
-            own = rows[classes == label]
-            inside += (own - own.mean(axis=0)).T @ (own - own.mean(axis=0))
+        firsts = np.append(0, wide + 1)  # where each class begins
+        sums = np.add.reduceat(rows[order], firsts, axis=0)
+        sizes = np.diff(np.append(firsts, len(rows)))
+        inside = total - (sums / sizes[:, None]).T @ sums
         values, vectors = np.linalg.eigh(inside / len(rows))
-        if values[0] < calibration.POSITION_ROUNDING:
+        if values[0] < calibration.NO_VARIANCE:
             return True
         direction = vectors[:, 0]
     return False
@@ -267,20 +272,20 @@ def _quadrics(tokens: Tokens, flagged: bool) -> int:
     width = tokens.shape[2]
     left, right = np.triu_indices(width)
     features = 1 + width + len(left)
-    rows = tokens.reshape(-1, width)[: 2 * features + calibration.POSITION_SEQUENCES]
-    if features > calibration.POSITION_FEATURES or len(rows) < features + calibration.POSITION_SEQUENCES:
+    rows = tokens.reshape(-1, width)[: 2 * features + evidence_wanted()]
+    if features > calibration.FEATURES_MOST or len(rows) < features + evidence_wanted():
         return 0
     columns = np.concatenate([np.ones((len(rows), 1)), rows, rows[:, left] * rows[:, right]], axis=1)
     sizes = np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny)
     values, vectors = np.linalg.eigh((columns / sizes).T @ (columns / sizes))
-    number = int(np.sum(values < calibration.POSITION_ROUNDING * values[-1]))
+    number = int(np.sum(values < calibration.NO_VARIANCE * values[-1]))
     if number != 1:
         return number
     form = np.zeros((width, width))
     form[left, right] = (vectors[:, 0] / sizes)[1 + width :]
     spectrum = np.linalg.eigvalsh(form + form.T)
     definite = (
-        np.abs(spectrum).min() > calibration.ELLIPSOID * np.abs(spectrum).max()
+        np.abs(spectrum).min() > calibration.NEGLIGIBLE * np.abs(spectrum).max()
         and spectrum[0] * spectrum[-1] > 0
     )
     return 0 if definite or flagged else 1

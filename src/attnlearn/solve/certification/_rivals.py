@@ -10,7 +10,7 @@ split      two heads in the place of one, refined
 If a linear map G permutes the keys of every sequence, each head has at least one copy (Theta G, G^T c, G^T W) with the same
 outputs. In white coordinates G is orthogonal, and random starts are drawn from a law that no orthogonal map changes. So every
 start that ends in an exact fit ends at each copy with the same probability, and the chance that n of them all come back
-to the head they left is at most 2^-n. `RIVAL_STARTS` = 20 agreeing starts exclude such a map with confidence 1 - 1e-6.
+to the head they left is at most 2^-n. `starts_wanted()` = 20 agreeing starts exclude such a map with confidence 1 - 1e-6.
 
 Cost: two small regressions for each head, and a Gauss-Newton fit of one head for each start. What can fail: starts that do
 not become exact tell nothing and are not counted; rivals that differ in several heads at once are not looked for.
@@ -29,10 +29,11 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._maps import shrink
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Whitening, whitening
+from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects
 from attnlearn.solve._held import Held, example_scale
-from attnlearn.solve._refine import RefineConfig, refine
 from attnlearn.solve._regress import regress
+from attnlearn.solve.refinement import RefineConfig, refine
 
 
 @dataclass(frozen=True)
@@ -71,23 +72,35 @@ class Opinion:
     rival: Rival | None = None
 
 
+def starts_wanted() -> int:
+    """Starts that must come back to the head they left to exclude a symmetry of the tokens: 2^-n <= `DELTA`.
+
+    >>> starts_wanted()
+    20
+    """
+    return int(np.ceil(np.log2(1 / calibration.DELTA)))
+
+
 def second_opinion(
     layer: AttentionLayer,
     held: Held,
     *,
     thorough: bool = False,
     seed: int = 0,
-) -> Opinion:
-    """Look for another exact fit of the layer's own outputs on the tokens of `held`.
+    deadline: float | None = None,
+) -> Opinion | None:
+    """Look for another exact fit of the layer's own outputs on the tokens of `held`; None if the time was over before the end.
 
     >>> layer = AttentionLayer.random(num_heads=1, dim=4, seed=0)
     >>> u = np.random.default_rng(0).standard_normal((200, 2, 4))
     >>> second_opinion(layer, Held(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
     'mirrored'
     """
-    search = _Search(layer, held, seed)
+    search = _Search(layer, held, seed, deadline)
     tried = agreed = 0
     for how, head, found in search.candidates(thorough):
+        if passed(deadline):
+            return None
         tried += 1
         if found is None:
             continue
@@ -95,19 +108,20 @@ def second_opinion(
         if rival is not None:
             return Opinion(tried, agreed, rival)
         agreed += how == "elsewhere"
-    return Opinion(tried, agreed)
+    return None if passed(deadline) else Opinion(tried, agreed)
 
 
 class _Search:
     """The layer's heads on a sample of tokens, in float64, and fits of their outputs."""
 
-    def __init__(self, layer: AttentionLayer, held: Held, seed: int) -> None:
+    def __init__(self, layer: AttentionLayer, held: Held, seed: int, deadline: float | None) -> None:
+        self.deadline = deadline
         rounding = float(np.finfo(held.x.dtype).eps)
-        self.tolerance = max(calibration.RIVAL_EXACT, calibration.RIVAL_ROUNDING * rounding)
-        self.same = max(calibration.RIVAL_APART, calibration.RIVAL_NEEDED * self.tolerance)
+        self.tolerance = max(calibration.NO_VARIANCE, calibration.ROUNDING_EPS * rounding)
+        self.same = max(calibration.APART_LEAST, calibration.STANDS_OUT * self.tolerance)
         self.layer = layer.astype(np.float64)
-        rows = calibration.RIVAL_EQUATIONS * layer.dim * (layer.dim + 1 + layer.out_dim)
-        number = max(calibration.RIVAL_LEAST, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
+        rows = calibration.EQUATIONS_PER_UNKNOWN * layer.dim * (layer.dim + 1 + layer.out_dim)
+        number = max(calibration.SAMPLE, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
         some = held.first(number)
         self.x, self.mask = some.x.astype(np.float64), some.mask
         self.white: Whitening = whitening(self.x, self.mask)
@@ -121,14 +135,14 @@ class _Search:
             for start in self._mirrored(head):
                 yield "mirrored", head, self._regressed(start, head)
         directions = self.white.basis.shape[1]
-        starts = calibration.RIVAL_TRIES if thorough else int(directions <= calibration.RIVAL_DIRECTIONS)
+        starts = 2 * starts_wanted() if thorough else int(directions**2 <= calibration.SAMPLE)
         agreed = 0
         for number in range(starts):
             head = number % len(heads)
             found = self._refined(self._random(head), self.alone(head))
             yield "elsewhere", head, found
             agreed += found is not None
-            if agreed >= calibration.RIVAL_STARTS:
+            if agreed >= starts_wanted():
                 break
         if not thorough:
             return
@@ -169,13 +183,13 @@ class _Search:
     def _random(self, head: int) -> AttentionLayer:
         inside = self.white.enter(self.alone(head).parameters)
         theta = self.rng.standard_normal(inside.theta.shape)
-        size = max(float(np.linalg.norm(inside.theta)), calibration.RIVAL_SCORES)
+        size = max(float(np.linalg.norm(inside.theta)), calibration.NEGLIGIBLE)
         return self._leave(theta * size / np.linalg.norm(theta), np.zeros_like(inside.query_bias))
 
     def _halves(self, head: int) -> AttentionLayer:
         inside = self.white.enter(self.alone(head).parameters)
         away = self.rng.standard_normal(inside.theta.shape)
-        away *= max(float(np.linalg.norm(inside.theta)), calibration.RIVAL_SCORES) / np.linalg.norm(away)
+        away *= max(float(np.linalg.norm(inside.theta)), calibration.NEGLIGIBLE) / np.linalg.norm(away)
         theta = np.concatenate([inside.theta + away, inside.theta - away])
         return self._leave(theta, np.repeat(inside.query_bias, 2, axis=0))
 
@@ -197,8 +211,9 @@ class _Search:
     def _refined(self, start: AttentionLayer, wanted: AttentionLayer) -> tuple[AttentionLayer, float] | None:
         target = wanted(self.x, self.mask)
         config = RefineConfig(
-            max_steps=calibration.RIVAL_STEPS, tolerance=self.tolerance / 10, average=False, lower=False
-        )
+            max_steps=calibration.STEPS_MOST // 2, tolerance=calibration.DIGIT * self.tolerance, average=False, lower=False,
+            deadline=self.deadline,
+        )  # fmt: skip
         found = refine(start, self.x, target, mask=self.mask, config=config)
         return (found.layer, found.residual) if found.residual <= self.tolerance else None
 
@@ -223,10 +238,10 @@ class _Search:
     def _needed(self, found: AttentionLayer) -> AttentionLayer:
         """The heads that cannot be left out, equal ones as one."""
         found = found.canonical(self.same)
-        sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.FLOOR_EXAMPLES)
+        sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.SAMPLE)
         while found.num_heads > 1:
             effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
-            if effects.min() > calibration.RIVAL_NEEDED * self.tolerance:
+            if effects.min() > calibration.STANDS_OUT * self.tolerance:
                 break
             kept = np.delete(np.arange(found.num_heads), int(np.argmin(effects)))
             w, b, _ = regress(
@@ -245,4 +260,4 @@ class _Search:
             [inside.theta - own.theta, (inside.query_bias - own.query_bias)[:, None]], axis=1
         )
         size = np.linalg.norm(np.concatenate([own.theta, own.query_bias[:, None]], axis=1))
-        return float(np.linalg.norm(difference) / max(size, calibration.RIVAL_SCORES))
+        return float(np.linalg.norm(difference) / max(size, calibration.NEGLIGIBLE))

@@ -113,8 +113,8 @@ def test_one_copy_spoils_its_group():
 def test_the_floor_is_in_the_text_and_in_the_scope():
     y = np.full((100, 1, 1), 5.0)
     claim, _ = function_claim(SILENT, Held(np.zeros_like(y), y), 5.0, limit=2.0)
-    assert f"of {5.0 * calibration.SMALL_EXAMPLE:.3g} where the norm is smaller" in claim.text
-    assert claim.value["floor"] == claim.scope["floor"] == 5.0 * calibration.SMALL_EXAMPLE
+    assert f"of {5.0 * calibration.SMALL_ERROR:.3g} where the norm is smaller" in claim.text
+    assert claim.value["floor"] == claim.scope["floor"] == 5.0 * calibration.SMALL_ERROR
     assert claim.value["error"] == pytest.approx(1.0)  # zero instead of the output
     other, _ = function_claim(SILENT, Held(np.zeros_like(y), y), 5.0, limit=2.0, small=0.5)
     assert "of 2.5 where the norm is smaller" in other.text
@@ -123,7 +123,7 @@ def test_the_floor_is_in_the_text_and_in_the_scope():
 def test_small_outputs_are_measured_against_the_floor():
     y = np.full((100, 1, 1), 1e-5)
     claim, _ = function_claim(SILENT, Held(np.zeros_like(y), y), 1.0, limit=2.0)
-    assert claim.value["error"] == pytest.approx(1e-5 / calibration.SMALL_EXAMPLE)
+    assert claim.value["error"] == pytest.approx(1e-5 / calibration.SMALL_ERROR)
 
 
 @pytest.mark.parametrize("unit", ["input", "distinct input", "group"])

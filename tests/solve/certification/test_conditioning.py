@@ -11,9 +11,11 @@ from attnlearn import AttentionLayer
 from attnlearn._attention import Parameters
 from attnlearn._forward import attention_forward
 from attnlearn._precision import precision
-from attnlearn.solve._jacobian import _dense_spectrum, prepare, smallest_singular
-from attnlearn.solve._refine import refine
 from attnlearn.solve._uncertainty import standard_errors
+from attnlearn.solve.certification._conditioning import smallest_singular
+from attnlearn.solve.certification._point import prepare
+from attnlearn.solve.certification._spectrum import dense_spectrum
+from attnlearn.solve.refinement import refine
 
 
 def covariances(layer: AttentionLayer, x: np.ndarray, rank: int | None) -> list[list[np.ndarray]]:
@@ -109,16 +111,17 @@ def test_standard_errors_predict_a_noisy_fit(rng, seed):
 
 def test_a_spectrum_that_overflows_resolves_nothing(monkeypatch) -> None:
     """No eigenvalue, so every bound on parameters is infinite and no claim about them can be established."""
-    from attnlearn.solve import _calibration, _jacobian
+    from attnlearn.solve import _calibration
+    from attnlearn.solve.certification import _spectrum
 
-    def overflown(point, state, steps):
+    def overflown(point, state, steps, deadline):
         return state, np.full(steps, np.nan), np.full(steps, np.inf)
 
-    monkeypatch.setattr(_jacobian, "_lanczos", overflown)
+    monkeypatch.setattr(_spectrum, "_lanczos", overflown)
     layer, x = AttentionLayer.random(2, 3, seed=0), np.random.default_rng(0).standard_normal((60, 4, 3))
-    assert _jacobian.smallest_singular(layer, x).lower > 0  # the matrix of so small a layer is written out
-    monkeypatch.setattr(_calibration, "DENSE_MOST", 0)
-    found = _jacobian.smallest_singular(layer, x)
+    assert smallest_singular(layer, x).lower > 0  # the matrix of so small a layer is written out
+    monkeypatch.setattr(_calibration, "MATRIX_MOST", 0)
+    found = smallest_singular(layer, x)
     assert found.lower == 0
     assert np.isinf(found.theta).all()
 
@@ -136,8 +139,8 @@ def test_a_badly_determined_layer_is_shown_more_examples(rng, monkeypatch):
     layer, x = AttentionLayer.random(2, 4), rng.standard_normal((2_000, 5, 4))
     before = smallest_singular(layer, x)
     assert before.examples < len(x)
-    monkeypatch.setattr("attnlearn.solve._calibration.LANCZOS_LOOK", 1)
-    monkeypatch.setattr("attnlearn.solve._calibration.LANCZOS_PATIENCE", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.MANY_PRODUCTS", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.INNER_MOST", 1)
     after = smallest_singular(layer, x)
     assert after.examples == len(x)
     assert after.equations == len(x) * 5 * 4
@@ -150,7 +153,7 @@ def test_the_matrix_written_out_has_the_eigenvalue_that_lanczos_finds(rng, seed,
     layer, x = AttentionLayer.random(2, 5, rank=rank, seed=seed), rng.standard_normal((300, 5, 5))
     found = smallest_singular(layer, x, rank=rank)
     assert found.lower < found.eigenvalue  # by Lanczos, which guarantees a part only
-    whole = _dense_spectrum(prepare(layer, x, None, rank, False, found.examples, dtype=np.float64), None)
+    whole = dense_spectrum(prepare(layer, x, None, rank, False, found.examples, dtype=np.float64), None)
     np.testing.assert_allclose(whole.estimate, found.eigenvalue, rtol=1e-3)
     assert found.lower <= whole.lower <= whole.estimate
 

@@ -7,8 +7,8 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._refine import refine
 from attnlearn.solve._scores import Scores
+from attnlearn.solve.refinement import refine
 
 DIM, RANK = 10, 2
 

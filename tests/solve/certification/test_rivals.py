@@ -11,7 +11,7 @@ import pytest
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._held import Held
-from attnlearn.solve.certification._rivals import Opinion, second_opinion
+from attnlearn.solve.certification._rivals import Opinion, second_opinion, starts_wanted
 
 D = 4
 Rng = np.random.Generator
@@ -69,8 +69,8 @@ def test_a_rival_is_found_that_gives_the_same_outputs(make, layer, seed):
     x = make(np.random.default_rng([seed, 2]), 100)
     wanted = layer(x)
     assert np.linalg.norm(rival.layer(x) - wanted) <= 1e-8 * np.linalg.norm(wanted)
-    assert rival.distance > calibration.RIVAL_APART
-    assert rival.residual <= calibration.RIVAL_EXACT
+    assert rival.distance > calibration.APART_LEAST
+    assert rival.residual <= calibration.NO_VARIANCE
     free = gaussian(np.random.default_rng([seed, 3]), 100)  # the same function here, another one elsewhere
     assert np.linalg.norm(rival.layer(free) - layer(free)) > 1e-3 * np.linalg.norm(layer(free))
     if rival.layer.num_heads == layer.num_heads:
@@ -82,7 +82,7 @@ def test_a_rival_is_found_that_gives_the_same_outputs(make, layer, seed):
 def test_no_rival_is_found_where_there_is_none(make, thorough, layer, seed):
     found = opinion(layer, make, seed, thorough)
     assert found.rival is None
-    assert found.agreed == (calibration.RIVAL_STARTS if thorough else found.tried - 2 * layer.num_heads)
+    assert found.agreed == (starts_wanted() if thorough else found.tried - 2 * layer.num_heads)
     assert found.tried >= 2 * layer.num_heads + found.agreed
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._sequences import evidence_wanted
 from attnlearn.solve.certification._position import Position, measure_position
 
 N, K, D = 400, 4, 3
@@ -180,7 +180,7 @@ def test_a_few_free_sequences_do_not_hide_a_relation(seed: int, rng: Rng) -> Non
 
 def test_few_sequences_with_three_keys_do_not_count(rng: Rng) -> None:
     x = np.repeat(gauss(rng, 2), 2, axis=1)
-    enough = calibration.POSITION_SEQUENCES
+    enough = evidence_wanted()
     x[: enough - 1] = gauss(rng, number=enough - 1)
     assert measure_position(x, None).keys == 2
     x[enough - 1] = gauss(rng, number=1)

@@ -7,9 +7,8 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve import _refine as solver
 from attnlearn.solve._linearize import linearize
-from attnlearn.solve._refine import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, _descent, refine
 
 
 def perturbed(layer: AttentionLayer, size: float, rng: np.random.Generator) -> AttentionLayer:
@@ -201,10 +200,10 @@ def test_a_rank_too_large_is_lowered_beside_noise(rng, seed):
 def test_a_rehearsal_on_few_outputs_ends_on_all_of_them(rng, seed, monkeypatch):
     layer = AttentionLayer.random(2, 8, rank=2, bias=True, seed=seed)
     wide = AttentionLayer(layer.theta, rng.standard_normal((2, 8, 40)), layer.query_bias, np.ones(40))
-    monkeypatch.setattr(calibration, "REHEARSED_OUTPUTS", 6)
+    monkeypatch.setattr(calibration, "PIECE", 6)
     seen = []
     monkeypatch.setattr(
-        solver, "linearize", lambda *given: seen.append(given[1].shape[1]) or linearize(*given)
+        _descent, "linearize", lambda *given: seen.append(given[1].shape[1]) or linearize(*given)
     )
     x = gaussian(rng, wide, 300, 4)
     found = refine(perturbed(wide, 0.2, rng), x, wide(x), rank=2, config=RefineConfig(rehearse=True))
@@ -217,7 +216,7 @@ def test_a_rehearsal_on_few_outputs_ends_on_all_of_them(rng, seed, monkeypatch):
 def test_a_rehearsal_does_not_cost_precision_beside_noise(rng, seed, monkeypatch):
     layer = AttentionLayer.random(2, 6, seed=seed)
     wide = AttentionLayer(layer.theta, rng.standard_normal((2, 6, 40)), layer.query_bias, np.ones(40))
-    monkeypatch.setattr(calibration, "REHEARSED_OUTPUTS", 6)
+    monkeypatch.setattr(calibration, "PIECE", 6)
     x = gaussian(rng, wide, 400, 4)
     y = wide(x)
     y += 1e-3 * y.std() * rng.standard_normal(y.shape)

@@ -1,0 +1,189 @@
+"""How well the examples determine a layer: the smallest singular value of its Jacobian, free of any gauge.
+
+Parameters are (Theta, c, W, b) themselves, or with `rank` the tangent space of matrices of that rank at Theta_i,
+so no gauge is left. If a layer near this one differs from it by e in the parameters and its outputs by rho on
+the examples (root of the sum of squares), then to first order ‖J e‖ <= rho. With the coordinates
+t = (preconditioned scores, L^T [W; b]), L L^T = P^T P, of `_precondition` and `_regress`:
+
+    ‖t‖ <= rho / sqrt(lambda),   lambda the smallest eigenvalue of the Gauss-Newton matrix in these coordinates
+    ‖e_i‖ <= ‖block i of the map t -> e‖ rho / sqrt(lambda)        for each head and each parameter
+
+The blocks are small matrices with exact norms; lambda comes from `_spectrum`.
+
+All of it is the linear model: curvature is bounded apart (`_curvature`), and other layers far away with the same outputs are
+not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._layer import AttentionLayer
+from attnlearn._types import ArrayLike
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import on_threads
+from attnlearn.solve._curvature import second_derivative
+from attnlearn.solve._deadline import passed
+from attnlearn.solve._precondition import Preconditioner
+from attnlearn.solve.certification._point import Point, prepare, size_of
+from attnlearn.solve.certification._spectrum import Spectrum, dense_spectrum, lanczos_spectrum
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """How outputs bind parameters: a relative error is at most its entry here times rho (see the module).
+
+    `theta` and `w` hold one number per head, relative to that head's own norm (a Theta of zero has none: to the
+    largest of the layer, and if all are zero to `unit`, the norm of a Theta whose logits on these tokens have variance
+    one); `query_bias` (one per head) and
+    `output_bias` are absolute, for a bias may be zero. `smallest` = 1 / max(theta, w): every head's Theta and W are
+    known to rho / smallest. `eigenvalue` is the Lanczos estimate, `lower` the guaranteed value that all others use;
+    `equations` and `unknowns` are counted on the `examples` that were looked at. `curvature` bounds the second derivative
+    in the coordinates of `lower`, up to steps of length `reach` (`_curvature`); it is infinite at a given rank.
+    """
+
+    smallest: float
+    theta: Float[np.ndarray, "m"]
+    w: Float[np.ndarray, "m"]
+    query_bias: Float[np.ndarray, "m"]
+    output_bias: float
+    eigenvalue: float
+    lower: float
+    lanczos_steps: int
+    equations: int
+    unknowns: int
+    examples: int
+    unit: float
+    curvature: float = np.inf
+    reach: float = 0.0
+
+
+def smallest_singular(
+    layer: AttentionLayer,
+    x: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    rank: int | None = None,
+    seed: int = 0,
+    delta: float = calibration.DELTA,
+    on_step: Callable[..., None] | None = None,
+    deadline: float | None = None,
+) -> Conditioning | None:
+    """Bounds on parameter errors per unit of output error, from at most a few examples per unknown; None after the deadline.
+
+    Only the first examples are looked at, as many as `refine` starts with, and more if these determine the layer badly
+    (`Conditioning.examples`); rho is to be taken over these. `on_step` is told how far Lanczos came.
+
+    >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
+    >>> x = np.random.default_rng(0).standard_normal((60, 5, 4))
+    >>> found = smallest_singular(layer, x)
+    >>> bool(0 < found.lower <= found.eigenvalue), found.equations > found.unknowns
+    (True, True)
+    """
+    with on_threads():
+        point = prepare(layer, x, mask, rank, joint=False)
+        unknowns = point.at.scores.unknowns() + point.at.linear.size
+        spectrum = Spectrum(0.0, 0.0, 0)
+        if point.rows * layer.out_dim >= unknowns:
+            share = delta / 2  # of the confidence, halved with every attempt: together they stay below delta
+            more = point.examples < len(x)
+            while (found := lanczos_spectrum(point, seed, share, more, on_step, deadline)) is None:
+                point = prepare(layer, x, mask, rank, joint=False, sequences=2 * point.examples)
+                share, more = share / 2, point.examples < len(x)
+            spectrum = found
+            if spectrum.lower == 0 and size_of(point) <= calibration.MATRIX_MOST and not passed(deadline):
+                exact = prepare(layer, x, mask, rank, False, point.examples, dtype=np.float64)
+                spectrum = dense_spectrum(exact, on_step, deadline)
+    return None if passed(deadline) else _conditioning(layer, point, spectrum, unknowns)
+
+
+def _conditioning(layer: AttentionLayer, point: Point, spectrum: Spectrum, unknowns: int) -> Conditioning:
+    lower = spectrum.lower
+    unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        theta, query_bias, w, output_bias = (block / np.sqrt(lower) for block in _blocks(point))
+        sizes = np.linalg.norm(layer.theta, axis=(1, 2))
+        theta = theta / np.where(sizes > 0, sizes, sizes.max() or unit)
+        w = w / np.linalg.norm(layer.w, axis=(1, 2))
+    theta, w = (np.where(np.isnan(block), np.inf, block) for block in (theta, w))
+    worst = float(max(theta.max(), w.max()))
+    return Conditioning(
+        smallest=1 / worst if worst > 0 else np.inf,
+        theta=theta,
+        w=w,
+        query_bias=query_bias,
+        output_bias=float(output_bias),
+        eigenvalue=spectrum.estimate,
+        lower=lower,
+        lanczos_steps=spectrum.steps,
+        equations=point.rows * layer.out_dim,
+        unknowns=unknowns,
+        examples=point.examples,
+        unit=unit,
+        **_bent(point),
+    )
+
+
+def _bent(point: Point) -> dict[str, float]:
+    """The curvature of whole Theta_i in the coordinates of the spectrum, and how far it holds."""
+    if point.at.scores.b is not None:
+        return {}
+    theta, query_bias, w = _white_blocks(point)
+    m = len(theta)
+    norms = np.linalg.norm(point.at.linear[:-1].reshape(m, -1, point.at.linear.shape[1]), ord=2, axis=(1, 2))
+    chunks = point.at.chunks
+    tokens = np.concatenate([chunk.x for chunk in chunks])
+    keep = None if chunks[0].keep is None else np.concatenate([chunk.keep for chunk in chunks])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        found = second_derivative(tokens.astype(np.float64), keep, theta, query_bias, w, norms)
+        return {"curvature": found, "reach": float(np.min(norms / w))}
+
+
+def _white_blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Norms of the maps from coordinates to Theta_i, c_i and W_i of the layer on white tokens."""
+    m, d = point.at.scores.c.shape
+
+    def columns(matrix: np.ndarray) -> np.ndarray:
+        return np.stack(np.split(np.asarray(matrix, np.float64), m, axis=1))
+
+    theta = _norms(np.asarray(point.by.a_left, np.float64)) * _norms(columns(point.by.a_right))
+    return theta, _norms(columns(point.by.c)), _norms(columns(point.factor[:, : m * d]))
+
+
+def _norms(blocks: np.ndarray) -> np.ndarray:
+    """Spectral norms, infinite where a block is not finite: what has no curvature is bound by nothing."""
+    finite = np.isfinite(blocks).all(axis=(-2, -1), keepdims=True)
+    norms = np.linalg.norm(np.where(finite, blocks, 0), ord=2, axis=(-2, -1))
+    return np.where(finite[..., 0, 0], norms, np.inf)
+
+
+def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Norms of the maps from coordinates to Theta_i, c_i, W_i and b, in the coordinates of the tokens."""
+    scores, by, white = point.at.scores, point.by, point.white
+    by = Preconditioner(*(None if part is None else np.asarray(part, np.float64) for part in by))
+    m, d = scores.c.shape
+    tokens = _norms(white.inverse.T @ by.a_left)
+
+    def columns(matrix: np.ndarray) -> np.ndarray:
+        return np.stack(np.split(matrix, m, axis=1))
+
+    if scores.b is None:
+        theta = tokens * _norms(columns(by.a_right) @ white.inverse)
+    else:
+        a, b = np.asarray(scores.a, np.float64), np.asarray(scores.b, np.float64)
+        from_a = tokens * _norms(columns(by.a_right) @ np.swapaxes(b, 1, 2) @ white.inverse)
+        from_b = _norms(white.inverse.T @ a @ np.swapaxes(by.b_right, 1, 2)) * _norms(
+            np.swapaxes(by.b_left, 1, 2) @ white.inverse
+        )
+        theta = np.hypot(from_a, from_b)
+    mean = float(np.linalg.norm(white.mean))
+    query_bias = _norms(columns(by.c) @ white.inverse) + mean * theta
+    linear = point.factor[:, : m * d]
+    w = _norms(white.inverse.T @ np.swapaxes(columns(linear), 1, 2))
+    total = white.inverse.T @ columns(linear).sum(axis=0).T
+    output_bias = np.linalg.norm(point.factor[:, -1] - white.mean @ total)
+    return theta, query_bias, w, output_bias

@@ -1,0 +1,134 @@
+"""A layer on some examples in white coordinates, ready for products with its Gauss-Newton matrix.
+
+Parameters are (Theta, c, W, b) themselves, or with `rank` the tangent space of matrices of that rank at Theta_i, so no gauge
+is left. The coordinates are t = (preconditioned scores, L^T [W; b]), L L^T = P^T P, of `_precondition` and `_regress`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn._attention import Parameters
+from attnlearn._layer import AttentionLayer
+from attnlearn._types import ArrayLike
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import Whitening, added, cut, product, whitening
+from attnlearn.solve._linearize import (
+    Linearization,
+    Local,
+    forward_derivative,
+    linearize,
+    reverse_derivative,
+)
+from attnlearn.solve._precondition import Preconditioner, precondition
+from attnlearn.solve._regress import Columns, checked_examples, inverse_factor
+from attnlearn.solve._scores import Scores, split_linear
+
+
+class Point(NamedTuple):
+    """A layer on some examples in white coordinates, ready for derivatives."""
+
+    at: Linearization
+    by: Preconditioner
+    white: Whitening
+    gauge: Any | None
+    factor: np.ndarray
+    rows: int
+    examples: int
+
+
+def prepare(
+    layer: AttentionLayer,
+    x: ArrayLike,
+    mask: ArrayLike | None,
+    rank: int | None,
+    joint: bool,
+    sequences: int | None = None,
+    dtype: Any = np.float32,
+) -> Point:
+    """Linearize a layer on the first examples, by default as many as `refine` starts with, in white coordinates."""
+    x = np.asarray(x)
+    x, y, keep = checked_examples(x, np.zeros((*x.shape[:2], layer.out_dim), x.dtype), mask, layer.dim)
+    white = whitening(x, keep)
+    inside = white.enter(layer.parameters)
+    eps = float(np.finfo(layer.dtype).eps)
+    scores = Scores.from_theta(inside.theta, inside.query_bias, rank, eps)
+    tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
+    wanted = sequences or int(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)))
+    used = min(wanted, len(x))
+    keep = None if keep is None else keep[:used]
+    double = cut(white.tokens(x[:used].astype(np.float64)), y[:used], keep)
+    matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
+    factor = inverse_factor(matrix, calibration.RIDGE)
+    linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
+    at = linearize(scores, linear, factor, double.astype(dtype), layer.causal)
+    by = precondition(at, joint=joint)
+    gauge = None if scores.b is None else _gauge_basis(scores, by).astype(dtype)
+    rows = used * x.shape[1] if keep is None else int(keep.sum())
+    return Point(at, by, white, gauge, factor, rows, used)
+
+
+def _gauge_basis(scores: Scores, by: Preconditioner) -> np.ndarray:
+    """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""
+    root = np.linalg.inv(np.asarray(by.a_left, np.float64))
+    return np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0] * _used(scores)
+
+
+def _used(scores: Scores) -> Any:
+    """1 for the columns (m, 1, r) of the factors that a head of smaller rank has, 0 for the others."""
+    return (abs(scores.a).max(axis=1, keepdims=True) > 0).astype(np.float32)
+
+
+class Joint(NamedTuple):
+    """Coordinates of all parameters: preconditioned scores and L^T [W; b]."""
+
+    scores: Scores
+    linear: np.ndarray
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        return np.concatenate([self.scores.flat(), self.linear.reshape(-1)])
+
+
+def free_coordinates(point: Point, t: np.ndarray) -> Joint:
+    """The coordinates in a vector, without gauge directions a_i -> a_i g and columns that a head does not have."""
+    size = t.size - point.at.linear.size
+    scores, linear = point.at.scores.shaped(t[:size]), t[size:].reshape(point.at.linear.shape)
+    if point.gauge is None:
+        return Joint(scores, linear)
+    used = _used(point.at.scores)
+    a = scores.a - point.gauge @ (point.gauge.transpose(0, 2, 1) @ scores.a)
+    return Joint(scores._replace(a=a * used, b=scores.b * used), linear)
+
+
+def joint_product(point: Point, t: np.ndarray) -> np.ndarray:
+    """The Gauss-Newton matrix of all parameters in preconditioned, gauge-free coordinates."""
+    at, by = point.at, point.by
+    free = free_coordinates(point, t)
+    tangent, linear = by.apply(free.scores), product(at.factor.T, free.linear)
+
+    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
+        u = forward_derivative(tangent, local)
+        u += (local.p @ linear).reshape(u.shape)
+        return reverse_derivative(u, local).flat(), u.reshape(len(local.p), -1).T @ local.p
+
+    scores, moment = added(at.over_chunks(part))
+    back = Joint(by.transpose(at.scores.shaped(scores)), product(moment, at.factor.T).T)
+    return free_coordinates(point, back.flat()).flat()
+
+
+def size_of(point: Point) -> int:
+    """Coordinates of all parameters, gauge included."""
+    return point.at.scores.flat().size + point.at.linear.size
+
+
+def original(point: Point, scores: Scores, linear: Any) -> Parameters:
+    """A direction of the parameters in white coordinates as one of the layer on the tokens themselves."""
+    scores, at = scores.astype(np.float64), point.at.scores.astype(np.float64)
+    theta = scores.a
+    if scores.b is not None:
+        theta = scores.a @ np.swapaxes(at.b, 1, 2) + at.a @ np.swapaxes(scores.b, 1, 2)
+    w, b = split_linear(np.asarray(linear, np.float64), scores.c.shape[0])
+    return point.white.leave(Parameters(theta, w, scores.c, b))

@@ -1,0 +1,143 @@
+"""Descent: Levenberg-Marquardt steps on one set of examples, with W and b eliminated.
+
+Cost: per outer step one linearization, one product per inner step and one elimination per trial.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import Chunks
+from attnlearn.solve._deadline import passed
+from attnlearn.solve._linearize import Linearization, linearize
+from attnlearn.solve._precondition import Preconditioner, precondition
+from attnlearn.solve._regress import Fit, eliminate
+from attnlearn.solve._scores import Scores
+from attnlearn.solve._step import Step, gauss_newton_step
+from attnlearn.solve.refinement._config import RefineConfig
+from attnlearn.solve.refinement._precision import Precision
+from attnlearn.solve.refinement._rank import RankControl
+from attnlearn.solve.refinement._stopping import reason_to_stop
+from attnlearn.solve.refinement._trace import Trace
+
+
+class Progress(NamedTuple):
+    """Where a descent is: scores, the W and b that fit best, a preconditioner, and what the last step won and had promised."""
+
+    scores: Scores
+    fit: Fit
+    by: Preconditioner | None = None
+    shrink: float = 0.0
+    promised: float = 1.0
+
+
+class Descended(NamedTuple):
+    """Where a descent ended and why; `residual` is relative to the spread of the outputs."""
+
+    scores: Scores
+    fit: Fit
+    residual: float
+    stop: str
+
+
+class Descent:
+    """The steps of one call of `refine`: the damping is kept from one set of examples to the next."""
+
+    def __init__(self, causal: bool, config: RefineConfig, trace: Trace) -> None:
+        self.causal, self.config, self.trace, self.damping = causal, config, trace, config.damping
+
+    def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> Descended:
+        """Descend on these examples until there is a reason to stop."""
+        precision, rank = Precision(chunks, self.config.thorough), RankControl(self.config.lower)
+        now = self._restarted(scores.astype(chunks.dtype), precision)
+        while True:
+            residual = float(np.sqrt(now.fit.cost / scale))
+            stop = reason_to_stop(
+                self.config, self.trace, residual, now.shrink, now.promised, precision.eps, final
+            )
+            changed = rank.changed(now.scores, residual, now.shrink, stop)
+            if changed is not None:
+                now = self._restarted(changed.astype(chunks.dtype), precision)
+            elif precision.doubts_solves(residual, now.shrink, stop):
+                precision.solves = chunks
+                now = self._restarted(now.scores, precision)
+            elif precision.doubts_residuals(residual, stop):
+                precision.residuals = chunks
+                fit = eliminate(now.scores, chunks, self.causal, near=now.fit)
+                now = now._replace(fit=fit, shrink=0.0, promised=1.0)
+            elif stop:
+                return Descended(now.scores, now.fit, residual, stop)
+            else:
+                now = self._stepped(now, precision, residual, scale)
+                if self._ill_conditioned(now) and not (final or rank.higher):
+                    residual = float(np.sqrt(now.fit.cost / scale))
+                    return Descended(now.scores, now.fit, residual, "ill_conditioned")
+
+    def _restarted(self, scores: Scores, precision: Precision) -> Progress:
+        chunks = precision.residuals
+        return Progress(scores, eliminate(scores.astype(chunks.dtype), chunks, self.causal))
+
+    def _ill_conditioned(self, now: Progress) -> bool:
+        """Whether the step that was just accepted took so many inner steps that more examples are wanted."""
+        return not np.isnan(now.shrink) and self.trace.steps[-1]["inner"] >= calibration.MANY_PRODUCTS
+
+    def _stepped(self, now: Progress, precision: Precision, residual: float, scale: float) -> Progress:
+        """Progress after a step that decreases the residual; with a `shrink` of NaN where none does."""
+        at = linearize(now.scores, now.fit.linear, now.fit.factor, precision.solves, self.causal)
+        if now.by is None or residual > calibration.DIGIT:
+            now = now._replace(by=precondition(at))
+        found = self._damped_step(now, at, precision.residuals, residual, scale)
+        return now._replace(shrink=np.nan) if found is None else found
+
+    def _damped_step(
+        self, now: Progress, at: Linearization, chunks: Chunks, residual: float, scale: float
+    ) -> Progress | None:
+        """Raise the damping until a step decreases the residual; None when none does."""
+        fit, norm = now.fit, max(now.fit.cost, np.finfo(np.float64).tiny) ** 0.5
+        rest = [(part / norm).astype(at.chunks.dtype) for part in fit.rest]
+        accuracy = self._accuracy(residual, at.chunks.dtype)
+        damping, least = self.damping, calibration.in_precision(calibration.SOLVED, np.float32)
+        while damping * least <= 1:
+            self.trace.step_began = time.perf_counter()
+            step = gauss_newton_step(
+                at, now.by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
+            )
+            if passed(self.config.deadline):
+                return None
+            moved, new = self._attempt(now, step, norm, chunks, anew=at.chunks is chunks)
+            promised = 2 * step.predicted
+            ratio = (1 - new.cost / fit.cost) / promised if promised > 0 else np.nan
+            accepted = bool(new.cost < fit.cost)
+            self.trace.note(
+                step, float(np.sqrt(new.cost / scale)), damping=float(damping), ratio=float(ratio),
+                accepted=accepted, precision=chunks.dtype.name, solved=at.chunks.dtype.name,
+            )  # fmt: skip
+            if accepted:
+                kept = ratio > 1 - calibration.ENOUGH_SHARE  # the step kept what the linear model promised
+                self.damping = damping * (calibration.DIGIT if kept else 1.0)
+                return Progress(moved, new, now.by, float(np.sqrt(new.cost / fit.cost)), promised)
+            if promised <= calibration.NEGLIGIBLE**2 or len(self.trace.steps) >= self.config.max_steps:
+                return None
+            damping = max(damping, least) / calibration.DIGIT
+        return None
+
+    def _accuracy(self, residual: float, dtype: np.dtype) -> float:
+        """Relative accuracy of the inner solves."""
+        spare = calibration.HALVED * self.config.tolerance / residual if self.config.sparing else 0.0
+        least = calibration.in_precision(calibration.SOLVED, dtype)
+        return min(calibration.DIGIT, max(residual, spare, least))
+
+    def _attempt(
+        self, now: Progress, step: Step, norm: float, chunks: Chunks, anew: bool
+    ) -> tuple[Scores, Fit]:
+        """The scores after a step, and W and b for them: `anew`, or corrected from those before it."""
+        scores, fit = now.scores, now.fit
+        moved = scores.shaped(scores.flat() + norm * step.scores.flat().astype(scores.c.dtype))
+        if anew:  # derivatives in this precision want P^T P of these scores
+            return moved, eliminate(moved.astype(chunks.dtype), chunks, self.causal)
+        near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
+        return moved, eliminate(moved, chunks, self.causal, near=near)

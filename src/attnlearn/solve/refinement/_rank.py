@@ -1,0 +1,42 @@
+"""Rank control: a rank that turns out too large is lowered once, and taken up again when the fit does not become exact.
+
+Factors of too large a rank leave Gauss-Newton without curvature, and its convergence becomes linear. A lower rank that leads to
+no exact fit was not the rank, unless the residual is noise: stationary, and not half of what it was when the rank was lowered.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._scores import Scores
+
+
+class RankControl:
+    """The rank of the scores during one descent; `higher` holds the scores from before the rank was lowered."""
+
+    def __init__(self, may_lower: bool) -> None:
+        self.may_lower, self.higher, self.lowered_at = may_lower, None, np.inf
+
+    def changed(self, scores: Scores, residual: float, shrink: float, stop: str | None) -> Scores | None:
+        """The scores at another rank, from which the descent is to go on, or None."""
+        if stop in ("floor", "target"):
+            return None
+        if stop == "deadline":
+            return self._raised() if residual > self.lowered_at else None
+        lower = scores.lowered(residual) if self.may_lower and self._small(residual, shrink) else None
+        if lower is not None:
+            self.may_lower, self.higher, self.lowered_at = False, scores, residual
+            return lower
+        as_good = stop == "noise" and residual > calibration.HALVED * self.lowered_at
+        return self._raised() if stop in ("noise", "stalled") and not as_good else None
+
+    def _raised(self) -> Scores | None:
+        higher, self.higher = self.higher, None
+        return higher
+
+    @staticmethod
+    def _small(residual: float, shrink: float) -> bool:
+        """Whether the residual is small enough to tell small singular values from zero."""
+        slow = shrink > calibration.HALVED
+        return residual < calibration.RANK_BELOW * (1 if slow else calibration.DIGIT)

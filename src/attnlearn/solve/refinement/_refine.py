@@ -1,0 +1,76 @@
+"""Refine: least squares on every parameter of a layer.
+
+Minimises sum ‖F(x) - y‖^2 over Theta_i (whole, or of a given rank), c_i, W_i and b. W and b are eliminated
+exactly (`_regress`), the scores move by Levenberg-Marquardt steps (`_descent`) in the coordinates of a Kronecker
+preconditioner (`_precondition`), tokens are made white first (`_chunks`). Four things are decided apart from each other:
+
+| file | decides |
+|---|---|
+| `_schedule` | which examples, and which outputs, the descent works on |
+| `_precision` | whether residuals and inner solves are computed in float32 or float64 |
+| `_rank` | the rank of the scores |
+| `_stopping` | when to stop, in the words of `Refined.stop` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attnlearn._attention import Parameters
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer
+from attnlearn._precision import common_dtype
+from attnlearn._types import ArrayLike
+from attnlearn.solve._chunks import on_threads, whitening
+from attnlearn.solve._regress import checked_examples
+from attnlearn.solve._scores import Scores, split_linear
+from attnlearn.solve.refinement._config import RefineConfig, Refined
+from attnlearn.solve.refinement._descent import Descent
+from attnlearn.solve.refinement._schedule import Schedule
+from attnlearn.solve.refinement._trace import Trace
+
+DEFAULTS = RefineConfig()
+
+
+def refine(
+    start: AttentionLayer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    rank: int | None = None,
+    config: RefineConfig = DEFAULTS,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Refined:
+    """Least squares on all parameters from `start`, to rounding or to the noise floor.
+
+    `rank` is the largest that a Theta_i may have; when all turn out to have less, less is used. The W and b of
+    `start` do not matter. `on_step` sees the evidence of every outer step as it happens.
+
+    >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
+    >>> x = np.random.default_rng(0).standard_normal((40, 5, 4))
+    >>> refined = refine(layer.replace(theta=1.1 * layer.theta), x, layer(x))
+    >>> refined.stop, bool(np.abs(refined.layer.theta - layer.theta).max() < 1e-10)
+    ('floor', True)
+    """
+    x, y, keep = checked_examples(x, y, mask, start.dim)
+    dtype = common_dtype({"x": x, "start": start.theta})
+    require(y.shape[2] == start.out_dim, "y", f"must have {start.out_dim} outputs, as start has", y)
+    require(rank is None or rank >= 1, "rank", "must be at least 1", rank)
+    white = whitening(x, keep)
+    inside = white.enter(start.parameters)
+    scores = Scores.from_theta(inside.theta, inside.query_bias, rank, float(np.finfo(dtype).eps))
+    descent = Descent(start.causal, config, Trace(on_step))
+    schedule = Schedule(white, x, y, keep, descent)
+    with on_threads():
+        if config.rehearse:
+            scores = schedule.rehearse(scores)
+        found = schedule.descend(scores)
+        w, b = split_linear(np.asarray(found.fit.linear, np.float64), start.num_heads)
+        scores = found.scores.astype(np.float64)
+    outside = white.leave(Parameters(scores.theta(), w, scores.c, b))
+    layer = AttentionLayer(*(array.astype(dtype) for array in outside), causal=start.causal)
+    return Refined(layer, found.residual, found.stop, schedule.used, scores.rank, descent.trace.steps)
