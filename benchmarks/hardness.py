@@ -64,7 +64,7 @@ def _family(case: dict[str, Any]) -> dict[str, Any]:
         config = SculptConfig(num_examples=8_000, held_examples=8_000)
         found = recover(x, layer(x), method="sculpt", num_heads=layer.num_heads, config=config, **options)
     else:
-        found = recover(x, layer(x), **options)
+        found = recover(x, layer(x), method="moment", **options)
     fresh = source.sample(20_000, seed=seed + 2)
     error = 1.0 if found.layer is None else function_error(found.layer, layer, fresh)
     # Queries are of the learner's own choice, three tokens long; two tokens determine no parameters.

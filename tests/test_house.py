@@ -8,6 +8,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,74 @@ def test_imports_point_one_way(path: Path) -> None:
             continue
         assert (here, name[1]) not in FORBIDDEN, f"{here} must not import {name[1]}"
         assert RANKS[name[1]] <= RANKS[here], f"{here} must not import {name[1]}"
+
+
+RECOVERY = PACKAGE / "recovery"
+ORDER = {
+    **dict.fromkeys(["_calibration", "_config", "_draw"], 0),
+    **dict.fromkeys(["_blocks", "_problem", "_rows", "_intake"], 1),
+    **dict.fromkeys(["_statistics", "_plan"], 2),
+    "_signals": 3,
+    **dict.fromkeys(["moment", "wide", "_fit"], 4),
+    **dict.fromkeys(["_trail", "_growth", "_repairs"], 5),
+    **dict.fromkeys(["_outcome", "_proposer"], 6),
+    **dict.fromkeys(["_of_moment", "_driver", "_conclude"], 7),
+    "_of_search": 8,
+    **dict.fromkeys(["_proposers", "sculpt"], 9),
+    "_methods": 10,
+    **dict.fromkeys(["_explain", "_recover"], 11),
+    "__init__": 12,
+}
+"""Inside `recovery` a module imports from lower ranks, or from its own sub-package."""
+
+
+def inside(path: Path) -> str:
+    return path.relative_to(RECOVERY).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RECOVERY.rglob("*.py")), ids=lambda path: str(path.relative_to(RECOVERY))
+)
+def test_imports_inside_recovery_point_one_way(path: Path) -> None:
+    here = inside(path)
+    assert here in ORDER, f"say in ORDER where {here} belongs"
+    for name in imported(path, top_level=False):
+        if name[:2] != ("attnlearn", "recovery") or len(name) < 3 or name[2] == here:
+            continue
+        assert name[2] in ORDER, f"say in ORDER where {name[2]} belongs"
+        assert ORDER[name[2]] < ORDER[here], f"{here} must not import {name[2]}"
+
+
+def test_imports_of_sub_packages_of_recovery_go_in_no_circle() -> None:
+    for package in ("moment", "wide", "sculpt"):
+        paths = {path.stem: path for path in (RECOVERY / package).glob("*.py")}
+        needs = {
+            stem: {
+                name[3]
+                for name in imported(path, top_level=False)
+                if name[2:3] == (package,) and len(name) > 3
+            }
+            & set(paths)
+            for stem, path in paths.items()
+        }
+        list(TopologicalSorter(needs).static_order())  # raises CycleError
+
+
+def lines_without_docstring(function: ast.FunctionDef) -> int:
+    """Lines of a function as it is written, but for its docstring."""
+    first, whole = function.body[0], function.end_lineno - function.lineno + 1
+    return whole - (first.end_lineno - first.lineno + 1 if ast.get_docstring(function) else 0)
+
+
+def test_functions_and_files_of_recovery_are_short() -> None:
+    long: dict[str, int] = {}
+    for path in RECOVERY.rglob("*.py"):
+        text = path.read_text("utf-8")
+        if (number := len(text.splitlines())) > 300:
+            long[path.name] = number
+        functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+        long |= {f"{path.name}: {f.name}": n for f in functions if (n := lines_without_docstring(f)) > 40}
+    assert not long
 
 
 def public_objects() -> list[tuple[str, object]]:

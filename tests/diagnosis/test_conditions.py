@@ -11,10 +11,11 @@ import pytest
 from attnlearn import AttentionLayer, Status, conditions, data, hard, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.diagnosis._advice import Advice, RouteAdvice
-from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap
+from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap, problem_of, tools_of
 from attnlearn.diagnosis._judge import beyond_search
 from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples, whole
 from attnlearn.diagnosis._weights import joint_rank, weight_checks
+from attnlearn.recovery._signals import measure
 from attnlearn.solve._split import Split
 
 
@@ -66,7 +67,9 @@ def test_computed_gap_is_the_measured_one(tokens: str, scale: float, seed: int) 
     """The first-order values against the singular values of the moment of 8,000 examples."""
     layer = AttentionLayer.random(3, 8, scale=scale, seed=seed)
     x = getattr(data, tokens)(4, 8).sample(8000, seed=seed)
-    computed, (measured, _, _) = layer_gap(layer, x, layer(x), 0), data_gap(x, layer(x), None, 0)
+    problem = problem_of(x, layer(x), None, None, 0)
+    computed = layer_gap(layer, x, layer(x), 0)
+    measured = data_gap(problem, measure(problem, tools_of(0)), 0)
     assert measured.heads == 3
     np.testing.assert_allclose(computed.values, measured.values[:3], rtol=0.25)
     assert computed.floor == pytest.approx(measured.floor, rel=0.3)

@@ -15,12 +15,14 @@ import pytest
 
 from attnlearn import AttentionLayer, data, recover
 from attnlearn.data import RecordedWriter, as_examples
-from attnlearn.engine import Engine, Progress, Tools
+from attnlearn.engine import Engine, Progress, Tools, blocks
+from attnlearn.recovery import _blocks
+from attnlearn.recovery._of_moment import FromMoment
+from attnlearn.recovery._problem import Problem
+from attnlearn.recovery._signals import measure
+from attnlearn.recovery._trail import Trail
+from attnlearn.recovery.moment import _operator
 from attnlearn.recovery.sculpt import SculptConfig
-from attnlearn.recovery.spectral import _calibration as calibration
-from attnlearn.recovery.spectral import spectral_phases
-from attnlearn.recovery.spectral._assemble import SpectralConfig
-from attnlearn.recovery.spectral._state import Problem, State
 from attnlearn.solve._split import Split
 
 TOKENS, DIM = 4, 6
@@ -28,7 +30,8 @@ TOKENS, DIM = 4, 6
 
 @pytest.fixture
 def small_blocks(monkeypatch) -> None:
-    monkeypatch.setattr(calibration, "BLOCK_SEQUENCES", 256)
+    for module in (_blocks, _operator):
+        monkeypatch.setattr(module, "blocks", lambda num, _: blocks(num, 256))
 
 
 @pytest.fixture
@@ -47,15 +50,20 @@ def test_two_processes_give_the_bytes_of_one(stored: str, folder, small_blocks) 
         x, y, _ = examples.take(np.arange(examples.num))
         examples = as_examples(np.asarray(x), np.asarray(y))
     problem = Problem(examples, Split.make(examples.num))
-    states = []
+    found = []
     for engine in (Engine(), Engine(workers=2)):
-        state, tools = State(), Tools(engine=engine)
-        for _, phase in spectral_phases(SpectralConfig()):
-            state, _ = phase(problem, state, tools)
-        states.append(state)
-    one, two = states
-    for name in ("singular_values", "query_basis", "coordinates", "theta", "w"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+        tools = Tools(engine=engine)
+        signals = measure(problem, tools)
+        found.append((signals, FromMoment().propose(problem, signals, Trail(), tools)))
+    (signals, one), (other, two) = found
+    assert signals.evidence() == other.evidence()
+    np.testing.assert_array_equal(signals.linear, other.linear)
+    for name in ("values", "query_basis", "value_basis"):
+        np.testing.assert_array_equal(getattr(one.moment, name), getattr(two.moment, name))
+    for name in ("theta", "w"):
+        np.testing.assert_array_equal(
+            getattr(one.candidate.weights, name), getattr(two.candidate.weights, name)
+        )
 
 
 def test_a_portion_reads_the_same_sequences(folder) -> None:

@@ -13,7 +13,7 @@ import pytest
 from attnlearn import AttentionLayer, data, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.data import RecordedWriter, as_examples
-from attnlearn.recovery._plan import make_plan, parse_memory
+from attnlearn.recovery._plan import Size, make_plan, parse_memory, work
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,29 @@ def test_too_little_memory_is_refused_before_the_work(tmp_path, capsys) -> None:
     assert "memory: must be at least" in capsys.readouterr().err
 
 
+class Long:
+    """Examples of which there are so many that nobody makes them."""
+
+    tokens, dim, out_dim, dtype = 8, 64, 64, np.dtype(np.float64)
+
+    def __init__(self, num: int) -> None:
+        self.num = num
+
+
 def test_memory_does_not_grow_with_examples_on_disk(monkeypatch) -> None:
     monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
-
-    class Long:
-        tokens, dim, out_dim, dtype = 8, 64, 64, np.dtype(np.float64)
-
-        def __init__(self, num: int) -> None:
-            self.num = num
-
-    plans = [make_plan(Long(num), num * 3 // 4, None, False, None) for num in (10**6, 10**7, 10**8)]
+    plans = [make_plan(Long(num), num * 3 // 4, Size(8), False, None) for num in (10**6, 10**7, 10**8)]
     assert plans[0].memory_bytes == plans[1].memory_bytes == plans[2].memory_bytes
-    assert plans[2].seconds > 5 * plans[1].seconds
+    assert plans[2].seconds >= plans[1].seconds
     assert plans[1].heads_supported > 1000
+
+
+def test_more_heads_cost_more_and_a_low_rank_less(monkeypatch) -> None:
+    monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
+    one, many, low = (work(Long(10**6), 750_000, size) for size in (Size(1), Size(8), Size(8, 2)))
+    assert 0 < one.fit < many.fit
+    assert one.moment < many.moment
+    assert low.fit < many.fit
 
 
 def test_the_plan_is_part_of_the_result() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import jsonschema
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from attnlearn import AttentionLayer, NotEstablished, Outcome, data, distance, recover
 from attnlearn._certificate import Status
 from attnlearn._serialize import schema
-from attnlearn.recovery.spectral import SpectralConfig
+from attnlearn.recovery import SpectralConfig
 from tests.problems import HOSTILE, UNMODELLED, broken_claims
 from tests.problems import _teachers as teachers
 
@@ -39,7 +40,8 @@ def test_the_answer_is_the_layer(solution, truth, x) -> None:
     assert distance(solution.layer, truth).max < 1e-8
     fresh = data.Gaussian(TOKENS, DIM).sample(5000, seed=99)
     assert not broken_claims(solution.certificate, solution.layer, truth, (fresh, truth(fresh)))
-    assert [phase.name for phase in solution.phases] == ["prepare", "moment", "count", "unmix", "refine"]
+    ran = [phase.name for phase in solution.phases if "skipped" not in phase.evidence]
+    assert ran == ["signals", "moment", "fit", "certify"]
     np.testing.assert_allclose(solution.layer.patterns(x[:3]).sum(-1), 1, atol=1e-12)
 
 
@@ -76,7 +78,7 @@ def test_the_token_scale_makes_a_weak_or_saturated_layer_visible(truth, times) -
 
 
 def test_a_checkpoint_resumes_to_the_same_bytes(solution, truth, x, tmp_path, monkeypatch) -> None:
-    from attnlearn.recovery import _refining
+    from attnlearn.recovery import _fit
 
     class Cut(Exception):
         pass
@@ -85,7 +87,7 @@ def test_a_checkpoint_resumes_to_the_same_bytes(solution, truth, x, tmp_path, mo
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(_refining, "refine", cut)
+        patch.setattr(_fit, "refine", cut)
         with pytest.raises(Cut):
             recover(x, truth(x), checkpoint=tmp_path / "saved")
     resumed = recover(x, truth(x), checkpoint=tmp_path / "saved")
@@ -99,19 +101,19 @@ def test_a_checkpoint_resumes_to_the_same_bytes(solution, truth, x, tmp_path, mo
 def test_an_interrupt_ends_the_caller_too_and_carries_the_solution(
     raise_on_failure, truth, x, monkeypatch, tmp_path
 ) -> None:
-    from attnlearn.recovery import _refining
+    from attnlearn.recovery import _fit
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_refining, "refine", interrupt)
+    monkeypatch.setattr(_fit, "refine", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         recover(x, truth(x), checkpoint=tmp_path / "saved", raise_on_failure=raise_on_failure)
     stopped = caught.value.solution
     assert list((tmp_path / "saved").glob("state-*"))
     assert stopped.outcome is Outcome.INTERRUPTED
     assert not stopped.certified
-    assert [phase.name for phase in stopped.phases] == ["prepare", "moment", "count", "unmix"]
+    assert [phase.name for phase in stopped.phases] == ["signals", "wide search", "moment"]
 
 
 def test_causal_masks_are_found(truth, x) -> None:
@@ -157,6 +159,32 @@ def test_an_exact_answer_that_too_few_examples_could_check(seed) -> None:
     )  # so many certify examples cover half of the inputs
 
 
+@pytest.mark.parametrize("method", ["moment", "wide", "spectral"])
+def test_every_method_that_looks_for_heads_finds_them(method, truth, x) -> None:
+    found = recover(x[:1500], truth(x[:1500]), method=method)
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-8
+    assert found.stats["method"] == ("moment" if method == "spectral" else method)
+
+
+def test_a_time_limit_ends_the_run_with_the_best_answer_so_far_and_can_be_resumed(truth, x, tmp_path) -> None:
+    saved = tmp_path / "saved"
+    limited = [
+        recover(x, truth(x), time_limit=1e-9, checkpoint=saved, raise_on_failure=False) for _ in range(5)
+    ]
+    assert [found.outcome for found in limited] == 5 * [Outcome.BUDGET_SPENT]
+    assert [found.layer is None for found in limited[:3]] == 3 * [True]
+    assert limited[-1].layer is not None  # a fit has begun
+    seen = [[phase.name for phase in found.phases] for found in limited]
+    assert seen[0] == ["signals"]
+    assert all(later[: len(sooner)] == sooner for sooner, later in pairwise(seen))
+    found = recover(x, truth(x), checkpoint=saved)
+    assert found.certified
+    assert distance(found.layer, truth).max < 1e-8
+    with pytest.raises(ValueError, match=r"^time_limit: must be positive"):
+        recover(x, truth(x), time_limit=0)
+
+
 def test_groups_stay_on_one_side(truth, x) -> None:
     found = recover(x, truth(x), groups=np.arange(NUM) // 8)
     assert found.certified
@@ -172,7 +200,7 @@ def test_a_target_ends_the_run_there(truth, x) -> None:
     found = recover(x, truth(x), target=1e-3)
     claims = {claim.code: claim.established for claim in found.certificate.claims}
     assert claims == {"C1": True, "C2": False, "C3": False}
-    assert found.phase("refine").evidence["stop"] == "target"
+    assert found.phase("fit").evidence["stop"] == "target"
     assert found.certificate.check("C3.bound").status is Status.NOT_RUN
     fresh = np.random.default_rng(99).standard_normal((4_000, *x.shape[1:]))
     error = np.linalg.norm(found.layer(fresh) - truth(fresh), axis=(1, 2))
@@ -209,7 +237,10 @@ def test_two_dask_workers_give_the_same_layer(solution, truth, x) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, y: recover(x, y, method="guess"), "method: must be one of spectral, sculpt, got 'guess'"),
+        (
+            lambda x, y: recover(x, y, method="guess"),
+            "method: must be one of auto, moment, wide, sculpt, spectral, got 'guess'",
+        ),
         (lambda x, y: recover(x, y, num_heads=0), "num_heads: must be at least 1, got 0"),
         (lambda x, y: recover(x, y[:10]), "y: "),
         (lambda x, y: recover(x), "y: must be given when x is an array"),

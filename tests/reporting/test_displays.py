@@ -122,6 +122,9 @@ def test_the_heads_of_real_runs(results) -> None:
 def test_figures_survive_evidence_of_another_shape() -> None:
     for name in (
         "moment",
+        "suggested count",
+        "wide search",
+        "fit",
         "count",
         "unmix",
         "refine",
@@ -132,7 +135,7 @@ def test_figures_survive_evidence_of_another_shape() -> None:
         "polish",
         "descend",
     ):
-        for evidence in ({}, {"steps": 3}, {"singular_values": None}, {"rounds": [{}]}):
+        for evidence in ({}, {"steps": 3}, {"singular_values": None}, {"rounds": [{}]}, {"starts": [{}]}):
             document = {"stats": {}, "phases": [{"name": name, "evidence": evidence}]}
             assert isinstance(phase_figures(document, {"name": name, "evidence": evidence}), list)
 

@@ -22,7 +22,7 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
 from attnlearn.extraction._polish import score_unknowns, telling
-from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_NEEDED
+from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_PER_UNKNOWN
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
 from attnlearn.recovery.sculpt._rows import as_batch, scan
@@ -46,7 +46,7 @@ def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) ->
 
 def fitted_examples(unknowns: int, scalars: int) -> float:
     """Examples that determine the unknowns and can be certified, whoever finds the start."""
-    return float(np.ceil(max(whole(EQUATIONS_NEEDED * unknowns / scalars), CERTIFIED_LEAST)))
+    return float(np.ceil(max(whole(EQUATIONS_PER_UNKNOWN * unknowns / scalars), CERTIFIED_LEAST)))
 
 
 def whole(fitted: float) -> float:

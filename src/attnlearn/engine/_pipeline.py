@@ -230,10 +230,12 @@ def _settled(state: Any, kind: type, name: str, run: Run) -> Any:
 def _settle(value: Any) -> Any:
     if is_array(value):
         return to_array(value)
-    if dataclasses.is_dataclass(value):
+    if type(value) in (list, tuple):
+        return type(value)(_settle(entry) for entry in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         settled = {name: _settle(entry) for name, entry in fields_of(value).items()}
         return dataclasses.replace(value, **settled)
-    return type(value)(_settle(entry) for entry in value) if type(value) in (list, tuple) else value
+    return value
 
 
 def _finite(value: Any) -> bool:

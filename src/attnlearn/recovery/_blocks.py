@@ -36,7 +36,7 @@ def over_blocks(
     >>> over_blocks(lambda part, chosen: len(chosen), examples, np.arange(7), lambda a, b: a + b)
     7
     """
-    cut = blocks(len(indices), 2 * calibration.SAMPLE)
+    cut = blocks(len(indices), 2 * calibration.LEAST_ROWS)
     if engine.in_process:
         return reduce(combine, (function(examples, indices[block]) for block in cut))
     packed = (examples.portion(indices[block]) for block in cut)

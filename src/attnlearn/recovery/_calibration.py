@@ -1,9 +1,38 @@
 """Every constant of `recover` outside the solvers, in two sections: those that change answers, and sizes and budgets.
 
-Each constant of the first section has a measurement behind it, which `benchmarks/calibrate` prints again.
+Each constant of the first section has a measurement behind it, which `benchmarks/calibrate` prints again. Numbers that mean the same
+in the solvers are those of `solve/_calibration`:
+
+| constant | here it is |
+|---|---|
+| DIGIT | the share of a target at which the fit stops: the worst of 2,000 examples has two to six times the average error |
+| EQUATIONS_PER_UNKNOWN | equations at which a fit finds the answer from a fair start, and on which starts of the unmixing are compared |
+| FAR_MORE | a select error so many times the fit error was memorised; a step of singular values so many times those after it is no noise; the largest change of a score in a step of the unmixing |
+| GROWTH | the change of the damping after a step of the unmixing |
+| HALVED | pass j of the moment deflates components above HALVED^j of the largest |
+| LEAST_ROWS | sequences from which statistics are taken and which a fit is given at least; the first look of the moment has a quarter |
+| MANY_PRODUCTS | products with the Gauss-Newton matrix in a usual fit (66 to 150 on 17 layers, d = 8 to 128); a step of the wide search has half |
+| NEARLY_ALL | the share of the select error that a repair with more freedom must leave at most |
+| NEGLIGIBLE | the decrease at which an inner iteration ends; the residual at which a wide fit has found the layer (starts reach 1e-5 or end above 1e-2); singular values of a given start that do not count |
+| RIDGE | the ridge of least squares, in float32 |
+| ROUGH | the ridge of the output whitening (it raised the weakest head of the antibody layer 0 from 2.2 to 4.2 floors); the first damping |
+| STEPS_MOST | steps of an iteration that is to reach its end |
 """
 
 from __future__ import annotations
+
+from attnlearn.solve._calibration import DIGIT as DIGIT
+from attnlearn.solve._calibration import EQUATIONS_PER_UNKNOWN as EQUATIONS_PER_UNKNOWN
+from attnlearn.solve._calibration import FAR_MORE as FAR_MORE
+from attnlearn.solve._calibration import GROWTH as GROWTH
+from attnlearn.solve._calibration import HALVED as HALVED
+from attnlearn.solve._calibration import LEAST_ROWS as LEAST_ROWS
+from attnlearn.solve._calibration import MANY_PRODUCTS as MANY_PRODUCTS
+from attnlearn.solve._calibration import NEARLY_ALL as NEARLY_ALL
+from attnlearn.solve._calibration import NEGLIGIBLE as NEGLIGIBLE
+from attnlearn.solve._calibration import RIDGE as RIDGE
+from attnlearn.solve._calibration import ROUGH as ROUGH
+from attnlearn.solve._calibration import STEPS_MOST as STEPS_MOST
 
 # === changes answers =====================================================================================
 
@@ -46,26 +75,13 @@ MORE_LEAST = 1.5
 """Who has too few examples is asked for half as many again at least."""
 DEFLATION_STEP = 2 / 3
 """The step that contracts errors symmetric under the swap and errors orthogonal to their swap alike, by 3 (derived)."""
-STRONG_FIRST = 0.5
-"""Pass j deflates only components above 0.5^j of the largest: the swap of a head that is not yet in D is weaker than the head."""
-OUTPUT_RIDGE = 0.01
-"""Outputs are whitened by (Sigma_r + ridge tr(Sigma_r)/d_out)^(-1/2): weaker directions may be noise. On the antibody layer 0 with
-20,000 examples whitening raised the weakest head from 2.2 to 4.2 floors."""
-SOLVE_RIDGE = 1e-6
-"""Relative ridge of least squares in float32."""
 TENSOR_ALIKE = 0.8
 """Cosine that every head must keep between the second-order estimate and the optimum for both to be believed. Random layers of 1 to
 12 heads on five kinds of tokens have 0.87 to 1 as a rule."""
 EFFECTIVE_RANK = 1.5
 """Effective rank ‖Theta‖_F^2 / ‖Theta‖_op^2 below which a head counts as of rank one; random rank 2 has 1.3 to 2."""
-STEP_OVER_NOISE = 3.0
-"""A step of singular values is a fall so many times as large as each of those after it. Noise falls by 0.5 to 1 % from one value to
-the next; the weakest head of the antibody layer 0, a tenth above the floor, is followed by a fall of 5.7 %."""
 ALIKE = 0.02
 """Relative difference at which two values, residuals or errors count as the same."""
-CONVERGED = 1e-3
-"""Relative decrease at which an inner iteration ends, and residual at which a wide fit has found the layer: starts either reach 1e-5
-and less or end above 1e-2."""
 
 # --- wide search -----------------------------------------------------------------------------------------
 SCARCE = 24.0
@@ -76,30 +92,18 @@ WIDE_SCORES = 0.5
 WIDE_RANK = 4
 """Low rank of random heads, or a quarter of the directions if that is more. Strong scores of rank one, fitted with full rank, are
 memorised (three layers in 26 to 29 directions: select errors of 0.2 to 1; with rank 4, 1e-3 and less)."""
-WIDE_WORSE = 1.5
-"""Factor by which the error without needless heads may exceed that of the wide fit, where noise is what both leave."""
 MUCH_BETTER = 0.8
 """Share of an error that must remain at most for more heads to be worth their unknowns. Twice the heads left 0.48 and 0.75 where
 there were more heads to find, and 1.05 where the outputs were a perceptron or two layers."""
 
 # --- fit -------------------------------------------------------------------------------------------------
-EQUATIONS_NEEDED = 4.0
-"""Equations per unknown at which the fit finds the answer from a fair start."""
 DUPLICATE = 0.35
 """Heads closer than this share of their norm are taken for one that was seen twice, and fitted as two only if that lowers the error.
 Heads of rank one show twice in the moment; most copies came out 0.08 to 0.37 apart. Fitted as they were they took 50 to 100 s to
 become one (d = 16 and 23, m = 2), and as one a tenth of a second."""
-BETTER = 0.9
-"""Share of the select error that a repair with more freedom must leave at most: with noise, more freedom fits worse."""
-START_RANK = 1e-4
-"""Singular values of a given start below this share of the head's largest do not count: products of float32 factors leave 1e-7."""
 TARGET_MARGIN = 0.7
 """The worst select error must be below this share of the target before the certify side is asked: with 2,000 select and 2,000
 certify examples the two maxima differ by less."""
-TARGET_RESIDUAL = 0.1
-"""The fit stops at this share of the target: the worst of 2,000 examples has two to six times the error of the average."""
-OVERFIT = 3.0
-"""A select error three times the fit error means that the fit side was memorised."""
 NOTICEABLE = 1e-6
 """Select error below which neither memorising nor a missing head is looked for: saturated heads leave 1e-8 to 1e-12."""
 MISFIT = 0.03
@@ -119,23 +123,19 @@ GOOD_SHARES = 0.25, 0.58
 attention of random layers leaves a third of the variance to the linear fit (0.67), so the upper end must stay below that."""
 
 # === sizes and budgets ===================================================================================
-SAMPLE = 4_096
-"""Sequences from which statistics are taken, and which a fit is given at least. The first look of the moment has a quarter of them:
-with 1,000 the measured floor was 0.99 to 1.17 of the computed one on eight problems, with 250 up to 2.8."""
 PLENTY = 64
-"""Rows, or equations, for every unknown beyond which exact data add nothing, and noise falls only with the square root."""
+"""Rows, or equations, for every unknown beyond which exact data add nothing, and noise falls only with the square root; and the factor
+up to which tokens that we may choose are scaled (scores move by its square)."""
 FEW = 3
-"""How often something cheap is repeated before it is believed: passes that show no head, sign flips, head counts, growing."""
+"""How often something cheap is repeated before it is believed: passes that show no head, sign flips, head counts, growing, sizes of
+the scores that the second-order directions are tried with."""
 VECTORS = 24
 """Singular vectors followed at first; doubled as long as fewer than SPARE of them are noise."""
 SPARE = 4
-"""Vectors of noise that are followed beside the heads."""
-PASSES = 8
-"""Passes over the data at most, for every number of examples; with warm starts 2 to 5 suffice."""
+"""A handful: vectors of noise that are followed beside the heads, random starts of the unmixing (on two layers 11 of 12 reached the
+same optimum), chunks of a block at least."""
 CHUNK_BYTES = 12 * 2**20
 """Working memory of a chunk: fits the last-level cache, so that the products run at full speed."""
-CHUNKS_LEAST = 4
-"""Chunks of a block at least: as many as most machines have cores for."""
 CACHE_BYTES = 640 * 2**20
 """Whitened rows are kept in float32 below this size and recomputed in every pass above it."""
 OUTPUT_DIRECTIONS = 8
@@ -148,14 +148,6 @@ SEQUENCES_LEAST = 128
 TENSOR_PAIRS = 200
 """Pairs of tokens, times m^2, behind the second-order tensor: with 500 sequences of 8 tokens twelve heads (d = 64) have cosines of
 0.99 with the truth, with 2,000 twenty-four (d = 32) 0.98 and more."""
-TENSOR_SIZES = 1.0, 2.0, 4.0
-"""Score sizes that are tried with the directions that the tensor gives; the unmixing then finds each head's own."""
-STARTS = 4
-"""Random starts of the unmixing; two that agree end the search. On two layers 11 of 12 starts reached the same optimum."""
-DAMPING_FACTOR = 6.0
-"""Change of the damping after a step of the unmixing."""
-LARGEST_STEP = 3.0
-"""Score change, in standard deviations of a basis score, that one step of the unmixing may make."""
 WIDE_FIRST = 48
 """Directions up to which the wide search comes before the moment of tokens that it does not model, and after one that failed on
 others: a start costs 1 to 5 s in 32 directions."""
@@ -164,23 +156,14 @@ WIDE_MOST = 128
 WIDTHS = (8, 16, 32)
 """Numbers of heads that the wide search has. The first is also the usual number of heads, the second the most that growing reaches,
 the third the most that a moment is believed to show on tokens that it does not model."""
-WIDE_INNER = 60
-"""Products in a step of the wide search."""
 REFINE_BYTES = 2**30
 """Copy of the fit examples that a fit may hold when there is noise to average out."""
 SHORT_STEPS = 8
-"""Steps of a short try: exact fits take 4 to 8. A wide start has three times as many."""
-LONG_STEPS = 40
-"""Steps of a fit that is to reach its end."""
-LARGEST_SCALE = 64.0
-"""Scores may be moved by a factor of 4096 either way; what needs more is not attention on such tokens."""
+"""Steps of a short try: exact fits take 4 to 8. A wide start has three times as many. Passes over the data at most: with warm starts 2
+to 5 suffice."""
 PROCESS_BYTES = 450_000_000
 """The interpreter with its libraries, before any data."""
 REFINE_COPIES = 5.0
 """Copies of its examples that a fit holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
-PLANNED_PRODUCTS = 100.0
-"""Products with the Gauss-Newton matrix in a usual fit: 66 to 150 on 17 layers (d = 8 to 128, m = 1 to 24), 300 without a rank."""
-PLANNED_CERTIFY = 1.5
-"""Time of the certificate over that of the fit: 1.0 to 2.5 on the same layers, more where the fit takes a tenth of a second."""
 PLANNED_SPEED = 0.4
 """Share of a matrix product's speed that passes and products reach: they are small, and softmax is none."""

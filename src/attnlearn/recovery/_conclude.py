@@ -84,9 +84,10 @@ def _concluded(
 ) -> Conclusion:
     """The outcome that follows from a certificate, and its figures."""
     layer, select = best.layer, problem.select_side()
+    misfit = trail.signals.misfit if isinstance(trail.signals, Signals) else calibration.MISFIT
     floor = rounding_floor(layer, select, scale)
-    errors = (rms(unit_errors(layer, side, scale)) for side in (fit, select))
-    judged = Judged(certificate, *errors, exactness_limit(floor, select.x.dtype))
+    fitted, selected = (rms(unit_errors(layer, side, scale)) for side in (fit, select))
+    judged = Judged(certificate, fitted, selected, exactness_limit(floor, select.x.dtype), misfit)
     stats: dict[str, Any] = {
         "fit_error": judged.fit_error,
         "select_error": judged.select_error,
@@ -118,7 +119,7 @@ def _examples_needed(problem: Problem, trail: Trail, best: Fit, judged: Judged) 
     """Examples that the unknowns, the certify side, and a fit that was memorised ask for."""
     examples = problem.examples
     clear = clear_view(trail, examples.num)
-    if clear is not None and judged.select_error > calibration.MISFIT:
+    if clear is not None and judged.select_error > judged.misfit:
         return clear
     coverage = judged.certificate.check("C1.coverage")
     certified = examples.num * (coverage.value or 0.0) / (coverage.threshold or 1.0)

@@ -183,7 +183,7 @@ def first_look(problem: Problem, signals: Signals, tools: Tools) -> Look:
     """The moment of the first examples, counted and unmixed as far as it goes; nothing on tokens that it does not model."""
     if not signals.modelled:
         return Look(None, None, None)
-    few = calibration.SAMPLE // 4
+    few = calibration.LEAST_ROWS // 4
     moment, evidence = take_moment(problem, signals, tools, most=few)
     if not moment.visible:
         return Look(None, None, None)

@@ -122,7 +122,7 @@ class Fitting:
         rows = examples.tokens * examples.out_dim
         unknown = layer_unknowns(self.proposed.layer, candidate.rank)
         most = int(np.ceil(calibration.PLENTY * unknown / rows))
-        self.side = problem.fit_side(max(most, calibration.SAMPLE))
+        self.side = problem.fit_side(max(most, calibration.LEAST_ROWS))
         self.select, self.scale = problem.select_side(), example_scale(self.side)
         self.tried: list[dict[str, Any]] = []
 
@@ -131,14 +131,14 @@ class Fitting:
         """As many fit examples as memory allows."""
         examples = self.problem.examples
         one = 8 * examples.tokens * (examples.dim + examples.out_dim)
-        return self.problem.fit_side(max(calibration.SAMPLE, calibration.REFINE_BYTES // one))
+        return self.problem.fit_side(max(calibration.LEAST_ROWS, calibration.REFINE_BYTES // one))
 
     def attempt(self, name: str, start: Start) -> Attempt:
         """Refine from `start` and judge the result on the select side."""
         dtype = self.problem.examples.dtype
         target = 0.0 if start.beyond else self.problem.target or 0.0
         rounding = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
-        tolerance = max(rounding, calibration.TARGET_RESIDUAL * target)
+        tolerance = max(rounding, calibration.DIGIT * target)
         side = self.every_example if start.every else self.side
         config = RefineConfig(
             seed=self.tools.seed,
@@ -182,8 +182,8 @@ class Fitting:
         return Attempt(start, refined, error, error <= limit, bool(error <= limit or reached))
 
 
-def verdict_of(attempt: Attempt) -> Verdict:
-    """The verdict on a finished attempt."""
+def verdict_of(attempt: Attempt, misfit: float) -> Verdict:
+    """The verdict on a finished attempt; an error above `misfit` is structure."""
     refined = attempt.refined
     if attempt.exact:
         return Verdict.EXACT
@@ -193,4 +193,4 @@ def verdict_of(attempt: Attempt) -> Verdict:
         return Verdict.MEMORISED
     if refined.stop in ("floor", "target"):
         return Verdict.EXACT
-    return Verdict.MISFIT if attempt.error > calibration.MISFIT else Verdict.NOISE
+    return Verdict.MISFIT if attempt.error > misfit else Verdict.NOISE

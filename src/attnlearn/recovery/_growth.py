@@ -48,7 +48,7 @@ def growth(origin: Fit, grown: list[Fit]) -> Growth:
         if not much and len(tries) < (calibration.FEW - 1):
             return Growth(found, len(tries), None)
         better = min(tries, key=lambda fit: fit.select_error)
-        if better.select_error >= calibration.BETTER * found.select_error:
+        if better.select_error >= calibration.NEARLY_ALL * found.select_error:
             return Growth(found, 0, "another head does not lower the error")
         if ahead == calibration.FEW - 1:
             return Growth(found, 0, f"{ahead} more heads hardly lower the error")
@@ -73,8 +73,8 @@ def with_random_head(signals: Signals, fit: Fit, rng: np.random.Generator) -> At
     scores = rng.standard_normal((1, r, r)) * calibration.WIDE_SCORES / r
     zeros = np.zeros((1, r, layer.out_dim)), np.zeros((1, r)), np.zeros(layer.out_dim)
     head = signals.white.leave(Parameters(scores, *zeros))
-    joined = (
+    theta, w, query_bias = (
         np.concatenate([there, one.astype(layer.dtype)])
         for there, one in zip(layer.parameters[:3], head[:3], strict=True)
     )
-    return AttentionLayer(*joined, layer.output_bias, causal=layer.causal)
+    return AttentionLayer(theta, w, query_bias, layer.output_bias, causal=layer.causal)

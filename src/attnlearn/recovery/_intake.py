@@ -30,7 +30,7 @@ def independent_units(examples: Examples, groups: ArrayLike | None) -> tuple[np.
 
 def check_range(examples: Examples) -> None:
     """Refuse tokens or outputs so large or so small that products of them leave the range in which they can be computed."""
-    sample = examples.take(np.arange(min(examples.num, calibration.SAMPLE)))
+    sample = examples.take(np.arange(min(examples.num, calibration.LEAST_ROWS)))
     largest = calibration.RANGE[examples.dtype.name]
     for name, array in (("x", sample.x), ("y", sample.y)):
         size = float(np.abs(array).max(initial=0.0))
@@ -47,7 +47,7 @@ def low_rank(layer: AttentionLayer) -> int | None:
     (2, True)
     """
     values = np.linalg.svd(layer.theta, compute_uv=False)
-    rank = int(np.sum(values > calibration.START_RANK * values[:, :1], axis=1).max())
+    rank = int(np.sum(values > calibration.NEGLIGIBLE * values[:, :1], axis=1).max())
     return rank if 0 < 2 * rank < layer.dim else None
 
 

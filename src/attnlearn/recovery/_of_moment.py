@@ -123,7 +123,7 @@ class SuggestedCount(Proposer):
         if start.unexplained > 1:
             return Proposal(evidence=evidence | {"dropped": "these heads explain nothing"})
         dim, out = problem.examples.dim, problem.examples.out_dim
-        wanted = calibration.EQUATIONS_NEEDED * unknowns(len(start.weights.theta), dim, out, start.rank)
+        wanted = calibration.EQUATIONS_PER_UNKNOWN * unknowns(len(start.weights.theta), dim, out, start.rank)
         if problem.equations < wanted:
             return Proposal(evidence=evidence | {"dropped": "too few equations for so many heads"})
         return Proposal(Candidate(start.weights, start.rank, self.name, tentative=True), evidence=evidence)
@@ -140,6 +140,6 @@ def last_step(values: np.ndarray) -> int | None:
     falls, after = values[:-1] / values[1:] - 1, calibration.VECTORS // 4
     for heads in range(len(falls) - after, 0, -1):
         usual = falls[heads : heads + after].max()
-        if falls[heads - 1] > max(calibration.ALIKE, calibration.STEP_OVER_NOISE * usual):
+        if falls[heads - 1] > max(calibration.ALIKE, calibration.FAR_MORE * usual):
             return heads
     return None

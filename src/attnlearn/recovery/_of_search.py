@@ -132,7 +132,7 @@ class OneMoreHead(Proposer):
             return f"{heads} heads are as many as are looked for one by one"
         examples = problem.examples
         wanted = unknowns(heads + 1, examples.dim, examples.out_dim)
-        if problem.equations < calibration.EQUATIONS_NEEDED * wanted:
+        if problem.equations < calibration.EQUATIONS_PER_UNKNOWN * wanted:
             return "the examples could not determine another head"
         near = trail.by(self.name) and head_separation(now.found.layer) < calibration.NEAR_HEADS
         return "two heads nearly coincide, and another would come as close" if near else None

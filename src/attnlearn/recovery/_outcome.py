@@ -28,12 +28,13 @@ TOO_FEW_UNITS = {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}
 
 @dataclass(frozen=True)
 class Judged:
-    """The certificate of the best fit, its errors, and the error up to which a fit counts as exact."""
+    """The certificate of the best fit, its errors, and those up to which a fit counts as exact and above which it leaves structure."""
 
     certificate: Certificate
     fit_error: float
     select_error: float
     exact: float
+    misfit: float = calibration.MISFIT
 
     @property
     def apart(self) -> float:
@@ -55,7 +56,7 @@ def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | No
         return _exact_but_not_established(judged)
     if memorised(judged.fit_error, judged.select_error):
         return Outcome.TOO_FEW_EXAMPLES
-    if judged.select_error > calibration.MISFIT:
+    if judged.select_error > judged.misfit:
         return Outcome.TOO_FEW_EXAMPLES if clear_view(trail, num) else Outcome.NOT_ATTENTION
     near = judged.apart < calibration.NEAR_HEADS
     return Outcome.HEADS_INDISTINGUISHABLE if near else Outcome.BELOW_NOISE_FLOOR

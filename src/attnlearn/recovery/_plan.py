@@ -117,7 +117,7 @@ def make_plan(
         examples.num,
         _memory(examples, fit, size, drawn),
         sum(work(examples, fit, size)),
-        int(equations / (calibration.EQUATIONS_NEEDED * one)),
+        int(equations / (calibration.EQUATIONS_PER_UNKNOWN * one)),
         limit,
     )
     remedy = (
@@ -134,14 +134,14 @@ def work(examples: Examples, fit: int, size: Size) -> Work:
     speed = _speed()
     # The weakest of m equal heads stands (1/2) sqrt((k - 1) N / (m d)) floors high on N sequences.
     asked = (2 * calibration.CLEAR) ** 2 * heads * d / max(1, k - 1)
-    read = min(fit, size.moment_examples or max(asked, calibration.SAMPLE // 4))
+    read = min(fit, size.moment_examples or max(asked, calibration.LEAST_ROWS // 4))
     one = 4 * (d * o + 2 * k * d + d * d)  # one vector, one row, both products of a pass
     moment = calibration.SPARE * read * k * one * max(heads + calibration.SPARE, calibration.VECTORS)
     rows = _fit_rows(examples, fit, size)
-    products = calibration.PLANNED_PRODUCTS * 4 * rows * heads * d * (d + o)
+    products = calibration.MANY_PRODUCTS * 4 * rows * heads * d * (d + o)
     eliminations = 2 * calibration.SHORT_STEPS * rows * (heads * d) ** 2
     fitted = (products + eliminations) / speed
-    return Work((moment + 4 * read * k * d * d) / speed, fitted, calibration.PLANNED_CERTIFY * fitted)
+    return Work((moment + 4 * read * k * d * d) / speed, fitted, fitted)
 
 
 def _fit_rows(examples: Examples, fit: int, size: Size) -> float:
@@ -158,7 +158,7 @@ def _memory(examples: Examples, fit: int, size: Size, drawn: bool) -> int:
     values = k * (d + o)
     cached = min(4 * fit * values, calibration.CACHE_BYTES)
     wanted = calibration.PLENTY * unknowns(size.heads, d, o, size.rank) / (k * o)
-    refined = calibration.REFINE_COPIES * 8 * min(fit, max(calibration.SAMPLE, wanted)) * values
+    refined = calibration.REFINE_COPIES * 8 * min(fit, max(calibration.LEAST_ROWS, wanted)) * values
     linear = min(cache_bytes(), 4 * _fit_rows(examples, fit, size) * size.heads * (k + 2 * o + 3 * d))
     held = 8 * min(fit, 2 * SIDE_MOST) * values
     own = examples.num * values * examples.dtype.itemsize if drawn else 0

@@ -134,7 +134,7 @@ def layer_unknowns(layer: AttentionLayer, rank: int | None) -> int:
 def examples_for(unknown: int, examples: Examples) -> int:
     """Sequences that give the calibrated number of equations per unknown, all sides of the split included."""
     rows = examples.tokens * examples.out_dim
-    fitted = calibration.EQUATIONS_NEEDED * unknown / rows
+    fitted = calibration.EQUATIONS_PER_UNKNOWN * unknown / rows
     share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
     return max(calibration.CERTIFIED_LEAST, int(np.ceil(fitted / share)))
 
@@ -145,7 +145,7 @@ def memorised(fit_error: float, select_error: float) -> bool:
     >>> memorised(1e-3, 1.1e-3), memorised(1e-4, 0.02), memorised(1e-16, 1e-15)
     (False, True, False)
     """
-    return select_error > max(calibration.OVERFIT * fit_error, calibration.NOTICEABLE)
+    return select_error > max(calibration.FAR_MORE * fit_error, calibration.NOTICEABLE)
 
 
 def rms(errors: np.ndarray) -> float:

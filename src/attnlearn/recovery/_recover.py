@@ -147,8 +147,8 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
         causal, num_heads = start.causal, start.num_heads
     members, unit = independent_units(examples, given.groups)
     if unit == "distinct input" and members is not None and members.max() + 1 < FEWEST_UNITS <= examples.num:
-        few = {"distinct": int(members.max()) + 1, "examples_needed": CERTIFIED_LEAST}
-        return Solution.failed(Outcome.TOO_FEW_EXAMPLES, **few)
+        distinct = int(members.max()) + 1
+        return Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=CERTIFIED_LEAST)
     split = Split.make(examples.num, groups=members, unit=unit, seed=given.seed)
     with tools.progress.phase("plan"):
         size = Size(num_heads or WIDTHS[0])

@@ -21,13 +21,13 @@ from attnlearn.recovery._problem import Candidate, Problem, Weights, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
-from attnlearn.solve._heads import head_visibility
+from attnlearn.solve._heads import head_separation, head_visibility
 from attnlearn.solve._held import unit_errors
 from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import Refined
 
 SHORT = {"max_steps": calibration.SHORT_STEPS}
-LONG = {"max_steps": calibration.LONG_STEPS, "thorough": True}
+LONG = {"max_steps": calibration.STEPS_MOST, "thorough": True}
 
 
 def merge_duplicates(fitting: Fitting, best: Attempt) -> Start | None:
@@ -75,7 +75,7 @@ def free_the_rank(fitting: Fitting, best: Attempt) -> Start | None:
 
 def use_every_example(fitting: Fitting, best: Attempt) -> Start | None:
     """There is noise to average out."""
-    noisy = best.refined.stop == "noise" and best.error < calibration.MISFIT
+    noisy = best.refined.stop == "noise" and best.error < fitting.signals.misfit
     if best.enough or not noisy:
         return None
     return best.then(every=True, limits=SHORT | {"equations_per_unknown": np.inf})
@@ -111,10 +111,10 @@ REPAIRS = (
     Repair("merge duplicates", merge_duplicates, repeats=True),
     Repair("unmix again", mix_otherwise, repeats=True),
     Repair("more steps", take_more_steps, keep=np.inf),
-    Repair("keep duplicates apart", keep_apart, calibration.BETTER),
+    Repair("keep duplicates apart", keep_apart, calibration.NEARLY_ALL),
     Repair("more steps", take_more_steps, keep=np.inf),
     Repair("beyond the target", go_beyond_the_target, keep=np.inf),
-    Repair("free rank", free_the_rank, calibration.BETTER),
+    Repair("free rank", free_the_rank, calibration.NEARLY_ALL),
     Repair("more steps", take_more_steps, keep=np.inf),
     Repair("beyond the target", go_beyond_the_target, keep=np.inf),
     Repair("every example", use_every_example, keep=np.inf),
@@ -139,7 +139,10 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         "tried": fitting.tried,
         "steps": steps,
     }
-    verdict = Verdict.UNFINISHED if refined.stop == "deadline" else verdict_of(best)
+    verdict = Verdict.UNFINISHED if refined.stop == "deadline" else verdict_of(best, signals.misfit)
+    near = head_separation(refined.layer) < calibration.NEAR_HEADS
+    if verdict is Verdict.EXACT and candidate.tentative and near:
+        verdict = Verdict.NOISE  # a head too many may be hidden in two that nearly coincide
     return Fit(
         Weights.of(refined.layer.astype(problem.examples.dtype)),
         refined.rank,

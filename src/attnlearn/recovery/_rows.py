@@ -62,7 +62,7 @@ def output_whitening(covariance: Float[np.ndarray, "o o"]) -> tuple[np.ndarray, 
     True
     """
     o = len(covariance)
-    ridge = calibration.OUTPUT_RIDGE * max(np.trace(covariance) / o, np.finfo(float).tiny)
+    ridge = calibration.ROUGH * max(np.trace(covariance) / o, np.finfo(float).tiny)
     values, vectors = np.linalg.eigh(covariance + ridge * np.eye(o))
     return (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
 
@@ -127,24 +127,26 @@ class RowSource:
         """Sequences of one chunk: equal shares of a block, a power of two in number, so that threads end together."""
         per_sequence = 4 * self.k * vectors * (self.dim + self.k)
         least = sequences * per_sequence / calibration.CHUNK_BYTES
-        shares = max(calibration.CHUNKS_LEAST, 1 << max(0, int(np.ceil(np.log2(max(least, 1))))))
+        shares = max(calibration.SPARE, 1 << max(0, int(np.ceil(np.log2(max(least, 1))))))
         return max(1, -(-sequences // shares))
 
     def _filled(self) -> Rows:
         """All rows in one place, written chunk by chunk so that they are never there twice."""
-        whole, start = None, 0
+        whole: Rows | None = None
+        start = 0
         for rows in self._fresh(1024):
             if whole is None:
-                shared = rows.visible is None or len(rows.visible) == 1
-                whole = Rows(
-                    *(np.empty((self.num, *part.shape[1:]), part.dtype) for part in rows[:2]),
-                    rows.visible if shared else np.empty((self.num, *rows.visible.shape[1:]), bool),
-                )
+                z, residual = (np.empty((self.num, *part.shape[1:]), part.dtype) for part in rows[:2])
+                visible = rows.visible
+                if visible is not None and len(visible) > 1:
+                    visible = np.empty((self.num, *visible.shape[1:]), bool)
+                whole = Rows(z, residual, visible)
             stop = start + len(rows.z)
             for there, part in zip(whole, rows):
                 if part is not None and len(part) == stop - start:
                     there[start:stop] = part
             start = stop
+        assert whole is not None, "a source holds at least one sequence"
         return whole
 
     def whole(self) -> tuple[Rows]:
@@ -182,4 +184,4 @@ def _joined(pieces: list[Rows]) -> Rows:
     first = pieces[0].visible
     if first is None or len(first) == 1:
         return Rows(z, residual, first)
-    return Rows(z, residual, np.concatenate([piece.visible for piece in pieces]))
+    return Rows(z, residual, np.concatenate([piece.visible for piece in pieces if piece.visible is not None]))

@@ -95,6 +95,16 @@ class Signals:
         """Whether examples are so few, or tails so heavy, that the moment may miss heads that are there."""
         return self.heavy_tails or self.equations_per_unknown <= calibration.SCARCE
 
+    @property
+    def misfit(self) -> float:
+        """Relative error above which a fit leaves structure; what the linear fit leaves bounds it where attention is weak."""
+        return calibration.MISFIT * min(1.0, calibration.CLEAR * self.nonlinear_share**0.5)
+
+    @property
+    def found(self) -> float:
+        """Relative error at which a wide fit has found the layer; less where attention is weak."""
+        return min(calibration.NEGLIGIBLE, calibration.ALIKE * self.nonlinear_share**0.5)
+
     def evidence(self) -> dict[str, Any]:
         """The figures for the report."""
         off = self.position_correlation - np.eye(len(self.position_correlation))
@@ -152,7 +162,7 @@ def _measured(
         residual_covariance=rest.covariance,
         output_scale=rest.output_scale,
         nonlinear_share=rest.share,
-        repeated=_repeated(problem),
+        repeated=_repeated(problem, found.kurtosis),
         heavy_tails=False,
         equations_per_unknown=problem.equations / unknowns(calibration.WIDTHS[0], r, out),
     )
@@ -168,15 +178,16 @@ def sequences_wanted(examples: Examples) -> int:
     """Sequences on which the statistics of tokens and outputs rest."""
     features = 4 * examples.dim  # of the linear fit, at most
     rows = calibration.PLENTY * features
-    return max(calibration.SAMPLE, -(-rows // examples.tokens))
+    return max(calibration.LEAST_ROWS, -(-rows // examples.tokens))
 
 
-def _repeated(problem: Problem) -> bool:
-    """Whether most tokens occur more than once, as the words of a vocabulary do; signs may, and are modelled."""
-    looked = problem.split.fit[: calibration.SAMPLE // (2 * problem.examples.tokens) + 1]
+def _repeated(problem: Problem, kurtosis: Float[np.ndarray, "r"]) -> bool:
+    """Whether most tokens occur more than once, as the words of a vocabulary do; fair signs may, and are modelled."""
+    looked = problem.split.fit[: calibration.LEAST_ROWS // (2 * problem.examples.tokens) + 1]
     x, _, mask = problem.examples.take(looked)
     tokens = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
     signs = np.all((tokens == tokens.min(axis=0)) | (tokens == tokens.max(axis=0)))
+    signs &= bool(np.all(kurtosis < -1))  # two values about equally often
     return not signs and 2 * len(np.unique(tokens, axis=0)) < len(tokens)
 
 

@@ -84,9 +84,10 @@ def looks_causal(examples: Examples, indices: np.ndarray, white: Whitening) -> b
     """Whether the first row depends on its own token alone, and the last one does not."""
     features = white.basis.shape[1] + 1
     chunk = examples.take(indices[: max(4 * features, 200)])
-    mask = np.ones(chunk.x.shape[:2], bool) if chunk.mask is None else chunk.mask
+    num, k, _ = chunk.x.shape
+    mask = np.ones((num, k), bool) if chunk.mask is None else chunk.mask
     first = mask.argmax(axis=1)
-    last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+    last = k - 1 - mask[:, ::-1].argmax(axis=1)
 
     def unexplained(place: np.ndarray) -> float:
         rows = np.arange(len(place))
@@ -97,7 +98,7 @@ def looks_causal(examples: Examples, indices: np.ndarray, white: Whitening) -> b
         freedom = 1 - features / len(z)
         return float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), 1e-300) / max(freedom, 0.1))
 
-    return unexplained(first) < calibration.CAUSAL and unexplained(last) > np.sqrt(calibration.CAUSAL)
+    return unexplained(first) < calibration.CAUSAL < unexplained(last) ** 2
 
 
 class _Sums(NamedTuple):

@@ -12,8 +12,8 @@ from attnlearn.recovery.sculpt._diagnose import measured, reason_of
 from attnlearn.recovery.sculpt._source import FitSide
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._chunks import whitening
-from attnlearn.solve._refine import Refined
 from attnlearn.solve._split import Split
+from attnlearn.solve.refinement import Refined
 
 FEW = SculptConfig(num_examples=40_000, held_examples=20_000)
 # All layers here act on the same tokens, so that what names the reason is compiled once.

@@ -11,6 +11,7 @@ from attnlearn.recovery.moment._count import Counted, count_heads
 from attnlearn.recovery.moment._floor import examples_needed
 from attnlearn.recovery.moment._moment import Moment, take_moment
 from attnlearn.recovery.moment._scale import choose_scale
+from attnlearn.recovery.moment._span import best_start, span_models
 from attnlearn.recovery.moment._unmix import Heads, unmix
 from attnlearn.recovery.moment._unmix_again import unmix_again
 
@@ -18,9 +19,11 @@ __all__ = [
     "Counted",
     "Heads",
     "Moment",
+    "best_start",
     "choose_scale",
     "count_heads",
     "examples_needed",
+    "span_models",
     "take_moment",
     "unmix",
     "unmix_again",

@@ -29,15 +29,15 @@ def passes(
 ) -> list[list[float]]:
     """Passes until the heads' values settle, with more vectors when too few of them are noise."""
     history = []
-    for number in range(1, calibration.PASSES + 1):
+    for number in range(1, calibration.SHORT_STEPS + 1):
         change = svd.step(operator, floor)
         history.append(svd.values.tolist())
         tools.progress.update(heads=svd.heads, weakest=svd.weakest / floor)
         vectors = len(svd.values)
         crowded = svd.given is None and vectors - svd.heads < calibration.SPARE
         wider = (
-            vectors < min(operator.most, calibration.PASSES * calibration.VECTORS)
-            and number < calibration.PASSES
+            vectors < min(operator.most, calibration.SHORT_STEPS * calibration.VECTORS)
+            and number < calibration.SHORT_STEPS
         )
         if svd.complete and crowded and wider:
             svd.widen(operator.start(rng, min(vectors, operator.most - vectors)))
@@ -77,7 +77,7 @@ class Deflated:
         )  # a head and its swap, both in D at full size, hide each other for a pass
         order = np.argsort(-seen, kind="stable")
         self.left, self.right, self.values, self._kept = left[order], right[order], seen[order], kept[order]
-        lowest = calibration.STRONG_FIRST ** max(1, self._steps) * self.values[0]
+        lowest = calibration.HALVED ** max(1, self._steps) * self.values[0]
         self.complete = lowest <= calibration.ABOVE_FLOOR * floor
         self._steps += 1
         above = int(np.sum(self.values > max(calibration.ABOVE_FLOOR * floor, lowest)))

@@ -79,4 +79,4 @@ def examples_needed(problem: Problem, signals: Signals, values: np.ndarray, floo
 
 def _ridged(covariance: np.ndarray) -> np.ndarray:
     o = len(covariance)
-    return covariance + calibration.OUTPUT_RIDGE * np.trace(covariance) / o * np.eye(o)
+    return covariance + calibration.ROUGH * np.trace(covariance) / o * np.eye(o)

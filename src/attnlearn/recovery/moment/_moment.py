@@ -94,7 +94,7 @@ def take_moment(
 
 def _few(most: int) -> int:
     """Examples to look at first."""
-    first = calibration.SAMPLE // 4
+    first = calibration.LEAST_ROWS // 4
     return first if most >= 2 * first else most
 
 

@@ -151,7 +151,7 @@ class MomentOperator:
 
     def _sum(self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...]) -> np.ndarray:
         """The sum over all rows of the method named `part`, block by block, wherever the engine computes."""
-        cut = blocks(self.source.num, 2 * calibration.SAMPLE)
+        cut = blocks(self.source.num, 2 * calibration.LEAST_ROWS)
         if self.engine.in_process:
             return sum((self._block(part, matrix, vectors, shape, block) for block in cut), np.zeros(shape))
         bare = copy.copy(self)

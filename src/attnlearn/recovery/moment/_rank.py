@@ -41,7 +41,7 @@ def infer_rank(
         [falls[i + 1 : i + 1 + calibration.VECTORS // 4].max(initial=1.0) for i in range(r // 2)]
     )
     falls, noise = falls[: r // 2], 2 * calibration.CLEAR * np.median(edge)
-    step = (falls > calibration.GAP) & (falls - 1 > calibration.STEP_OVER_NOISE * (usual - 1))
+    step = (falls > calibration.GAP) & (falls - 1 > calibration.FAR_MORE * (usual - 1))
     drops = np.flatnonzero(((falls > calibration.CLEAR) | step) & (after < noise)) + 1
     rank = int(drops[-1]) if len(drops) else rank
     return (rank if 1 <= rank <= r // 2 else None), spectrum, edge

@@ -38,7 +38,7 @@ def choose_scale(model: Any, oracle: Callable[[np.ndarray], np.ndarray], *, seed
     here, (lowest, highest) = share(1.0), calibration.GOOD_SHARES
     if lowest <= here <= highest:
         return 1.0
-    target, most = (lowest + highest) / 2, calibration.LARGEST_SCALE
+    target, most = (lowest + highest) / 2, calibration.PLENTY
     low, high = (1.0, most) if here < target else (1 / most, 1.0)
     while high > (1 + calibration.ALIKE) * low:
         middle = float(np.sqrt(low * high))

@@ -98,10 +98,8 @@ def decompose(tensor: Tensor, rng: np.random.Generator) -> tuple[Coordinates, Co
     True
     """
     ends: list[_Sum] = []
-    for _ in range(calibration.STARTS):
-        pencils = [
-            begun for _ in range(2 * calibration.STARTS) if (begun := _pencil(tensor, rng)) is not None
-        ]
+    for _ in range(calibration.SPARE):
+        pencils = [begun for _ in range(2 * calibration.SPARE) if (begun := _pencil(tensor, rng)) is not None]
         if pencils:
             ends.append(_alternated(tensor, min(pencils, key=lambda begun: begun.misfit)))
         least = min((end.misfit for end in ends), default=0.0)
@@ -138,12 +136,12 @@ def _pencil(tensor: Tensor, rng: np.random.Generator) -> _Sum | None:
 
 def _alternated(tensor: Tensor, found: _Sum) -> _Sum:
     """Alternating least squares, both sides made one after each step."""
-    for _ in range(calibration.LONG_STEPS):
+    for _ in range(calibration.STEPS_MOST):
         b = _unit(_side(tensor, found.a, found.c))
         a = _side(tensor, b, _third(tensor, b, found.a)[0])
         same = np.where(np.einsum("hi,hi->h", a, b) < 0, -1, 1)[:, None]
         better = _Sum.of(tensor, _unit(_unit(a) + same * b))
-        if not better.misfit < (1 - calibration.CONVERGED) * found.misfit:
+        if not better.misfit < (1 - calibration.NEGLIGIBLE) * found.misfit:
             break
         found = better
     return found

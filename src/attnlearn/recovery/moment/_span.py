@@ -71,8 +71,8 @@ def near_estimate(
     """The optimum from an estimate of the heads' directions, if it lies there; otherwise where that start ended, if anywhere."""
     if estimate is None:
         return None, None
-    thin = model.thinned(calibration.EQUATIONS_NEEDED / calibration.ROWS_PER_UNKNOWN)
-    sized = [size * estimate for size in calibration.TENSOR_SIZES]
+    thin = model.thinned(calibration.EQUATIONS_PER_UNKNOWN / calibration.ROWS_PER_UNKNOWN)
+    sized = [size * estimate for size in calibration.CLEAR ** np.arange(calibration.FEW)]
     a, fit, taken = thin.descend(min(sized, key=lambda start: thin.solve(start).share))
     moved, kept = (part * model.spread for part in (a, estimate))
     lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(kept, axis=1)
@@ -96,9 +96,9 @@ def best_start(
     those after the end of the search are not looked at.
     """
     best, shares, steps = None, [], []
-    starts = [random_start(rng, heads, model.spread) for _ in range(calibration.STARTS)]
+    starts = [random_start(rng, heads, model.spread) for _ in range(calibration.SPARE)]
     starts = starts if first is None else [first, *starts[1:]]
-    descend = model.thinned(calibration.EQUATIONS_NEEDED / calibration.ROWS_PER_UNKNOWN).descend
+    descend = model.thinned(calibration.EQUATIONS_PER_UNKNOWN / calibration.ROWS_PER_UNKNOWN).descend
     for a, fit, taken in in_order(descend, starts) if engine.in_process else engine.map(descend, starts):
         steps.append(taken)
         shares.append(fit.share)

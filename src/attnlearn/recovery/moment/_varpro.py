@@ -21,7 +21,7 @@ from attnlearn._attention import bounded, row_sums, softmax
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._rows import Rows, linear_features
-from attnlearn.solve._calibration import ROUGH
+from attnlearn.solve._calibration import in_precision
 
 
 class Columns(NamedTuple):
@@ -38,7 +38,11 @@ class Columns(NamedTuple):
         """Their own inner products, in float64, and on the diagonal a ridge relative to the columns as they are: where nuisance
         explains everything, as it does when rows are few, the difference is rounding of either sign.
         """
-        ridge = calibration.SOLVE_RIDGE * float(np.vdot(self.rows, self.rows)) / self.rows.shape[1]
+        ridge = (
+            in_precision(calibration.RIDGE, np.float32)
+            * float(np.vdot(self.rows, self.rows))
+            / self.rows.shape[1]
+        )
         return self.inner(self).astype(np.float64) + ridge * np.eye(self.rows.shape[1])
 
 
@@ -190,23 +194,23 @@ class SpanModel:
         return gauss - shared.T @ np.linalg.solve(fit.normal, shared), slope
 
     def descend(
-        self, a: Float[np.ndarray, "m l"], steps: int = calibration.LONG_STEPS
+        self, a: Float[np.ndarray, "m l"], steps: int = calibration.STEPS_MOST
     ) -> tuple[np.ndarray, Fit, int]:
         """Levenberg-Marquardt from `a`: the optimum, its fit and the number of steps."""
-        damping, fit = ROUGH, self.solve(a)
+        damping, fit = calibration.ROUGH, self.solve(a)
         for step in range(steps):
             gauss, gradient = self._curvature(fit)
             scale = np.diag(gauss) + np.sqrt(np.finfo(float).eps) * np.trace(gauss) / len(gauss)
             before = fit.share
             for _ in range(calibration.SHORT_STEPS):
                 change = np.linalg.solve(gauss + damping * np.diag(scale), gradient).reshape(a.shape)
-                change *= min(1.0, calibration.LARGEST_STEP / np.abs(change * self.spread).max())
+                change *= min(1.0, calibration.FAR_MORE / np.abs(change * self.spread).max())
                 trial = self.solve(a + change)
                 if trial.share < fit.share:
-                    a, fit, damping = a + change, trial, damping / calibration.DAMPING_FACTOR
+                    a, fit, damping = a + change, trial, damping / calibration.GROWTH
                     break
-                damping *= calibration.DAMPING_FACTOR
-            if before - fit.share < calibration.CONVERGED * before:
+                damping *= calibration.GROWTH
+            if before - fit.share < calibration.NEGLIGIBLE * before:
                 return a, fit, step + 1
         return a, fit, steps
 

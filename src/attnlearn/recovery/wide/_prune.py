@@ -8,6 +8,7 @@ needless ones cost 1e-4 to 0.05 of the outputs, and the next one 0.2 to 0.6.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem, memorised, rms
+from attnlearn.recovery._signals import Signals
+from attnlearn.recovery.wide._condense import condensed
 from attnlearn.solve._drop import Ground, drop_order
 from attnlearn.solve._held import example_scale, unit_errors
 from attnlearn.solve.refinement import RefineConfig, refine
@@ -39,8 +42,9 @@ class WideFit(NamedTuple):
 class Pruner:
     """The examples of the wide search, and what they say of a start."""
 
-    def __init__(self, problem: Problem, tools: Tools) -> None:
-        fit = problem.fit_side(calibration.SAMPLE)
+    def __init__(self, problem: Problem, signals: Signals, tools: Tools) -> None:
+        self.problem, self.signals = problem, signals
+        fit = problem.fit_side(calibration.LEAST_ROWS)
         self.fit = dataclasses.replace(fit, x=fit.x.astype(np.float64), y=fit.y.astype(np.float64))
         self.select = problem.select_side()
         self.scale, self.dtype, self.tools = example_scale(fit), problem.examples.dtype, tools
@@ -49,8 +53,8 @@ class Pruner:
         """The optimum near a start, as far as the search wants it."""
         config = RefineConfig(
             max_steps=3 * calibration.SHORT_STEPS,
-            max_inner=calibration.WIDE_INNER,
-            max_examples=calibration.SAMPLE // 2,
+            max_inner=calibration.MANY_PRODUCTS // 2,
+            max_examples=calibration.LEAST_ROWS // 2,
             tolerance=tolerance,
             average=False,
             seed=self.tools.seed,
@@ -69,25 +73,33 @@ class Pruner:
         errors = unit_errors(found.layer.astype(self.dtype), self.select, self.scale)
         return WideFit(found.layer, found.rank, rms(errors), found.residual, len(found.steps))
 
-    def without_needless(self, wide: WideFit, heads: int | None) -> WideFit | None:
+    def without_needless(self, wide: WideFit) -> WideFit | None:
         """The fit without its needless heads, or with as many as are given; None if that explains too little."""
-        if wide.select_error > calibration.MISFIT or wide.memorised:
+        if wide.select_error > self.signals.misfit or wide.memorised:
             return None
-        enough = max(calibration.CONVERGED, calibration.WIDE_WORSE * wide.select_error)
-        for kept in self.remaining(wide, heads):
-            layer = wide.layer
-            chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
-            found = self.refined(
-                AttentionLayer(*chosen, causal=layer.causal), wide.rank, calibration.NOTICEABLE
-            )
+        enough = max(self.signals.found, calibration.CLEAR * wide.select_error)
+        for start, rank in self.starts(wide):
+            found = self.refined(start, rank, calibration.NOTICEABLE)
             if found.select_error <= enough and not found.memorised:
                 return found
         return None
 
+    def starts(self, wide: WideFit) -> Iterator[tuple[AttentionLayer, int | None]]:
+        """Starts with fewer heads, the likeliest first; where none seems needless, the heads of which all are mixtures."""
+        layer = wide.layer
+        for kept in self.remaining(wide, self.problem.num_heads):
+            if len(kept) == layer.num_heads:
+                rng = self.tools.rng(f"condense {layer.num_heads}")
+                fewer = condensed(self.problem, self.signals, layer, rng)
+                if fewer is not None:
+                    yield fewer
+            chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
+            yield AttentionLayer(*chosen, causal=layer.causal), wide.rank
+
     def remaining(self, wide: WideFit, heads: int | None) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""
-        rows = int(calibration.EQUATIONS_NEEDED) * wide.layer.query_bias.size
-        some = self.fit.first(max(calibration.SAMPLE // 4, rows // self.fit.x.shape[1]))
+        rows = int(calibration.EQUATIONS_PER_UNKNOWN) * wide.layer.query_bias.size
+        some = self.fit.first(max(calibration.LEAST_ROWS // 4, rows // self.fit.x.shape[1]))
         ground = Ground(some, wide.layer.causal)
         order = list(drop_order(ground.enter(wide.layer), ground))
         sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]

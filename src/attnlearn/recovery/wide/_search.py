@@ -41,7 +41,7 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
     `before` is the select error of a fit with fewer heads, if there is one: more heads than the first width has are tried only
     if those lower it by much.
     """
-    pruner = Pruner(problem, tools)
+    pruner = Pruner(problem, signals, tools)
     tried: list[dict[str, Any]] = []
     groups: list[list[WideFit]] = []
     least: list[float] = [] if before is None else [before]
@@ -53,9 +53,9 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
         rngs = {width: tools.rng(f"search {width.heads} {width.rank}") for width in group}
         for width in group:
             start = random_heads(signals, problem.examples.out_dim, width, rngs[width])
-            wide = pruner.refined(start, width.rank, calibration.CONVERGED)
+            wide = pruner.refined(start, width.rank, signals.found)
             groups[-1].append(wide)
-            found = pruner.without_needless(wide, problem.num_heads)
+            found = pruner.without_needless(wide)
             tried.append(_entry(width, wide, found))
             if found is None:
                 continue
@@ -63,7 +63,7 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
                 calibration.ALIKE * best.select_error
             )
             best = found if best is None or found.select_error < best.select_error else best
-            if found.select_error <= calibration.CONVERGED or alike:
+            if found.select_error <= signals.found or alike:
                 return Found(best, tried, misfits=False)
         least.append(min(wide.select_error for wide in groups[-1]))
     return Found(best, tried, misfits=best is None and _misfits(groups, least))

@@ -46,7 +46,7 @@ def _most(problem: Problem, r: int, equations: int, rank: int | None) -> int:
     """Heads whose Theta have that rank, and whose W are free, which the equations can determine."""
     out = problem.examples.out_dim
     scores = r * r if rank is None else rank * (2 * r - rank)
-    return int((equations / calibration.EQUATIONS_NEEDED - out) // (scores + r + r * out))
+    return int((equations / calibration.EQUATIONS_PER_UNKNOWN - out) // (scores + r + r * out))
 
 
 def random_heads(signals: Signals, out_dim: int, width: Width, rng: np.random.Generator) -> AttentionLayer:

@@ -1,11 +1,13 @@
+"""The token scale: weak and saturated layers are brought to where attention shows."""
+
 from __future__ import annotations
 
 import pytest
 
 from attnlearn import AttentionLayer, data
 from attnlearn.data import as_examples
-from attnlearn.recovery.spectral import choose_scale
-from attnlearn.recovery.spectral._prepare import nonlinear_share
+from attnlearn.recovery._statistics import nonlinear_share
+from attnlearn.recovery.moment._scale import choose_scale
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])

@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
-from attnlearn.data import as_examples
-from attnlearn.recovery.spectral import Problem
-from attnlearn.recovery.spectral._count import near_estimate, span_models
-from attnlearn.recovery.spectral._rows import Rows
-from attnlearn.recovery.spectral._second_order import _squares, decompose, second_order_start
-from attnlearn.solve._split import Split
-
-from ._problems import problem, run, tokens
+from attnlearn.recovery._rows import Rows
+from attnlearn.recovery.moment._second_order import _squares, decompose, second_order_start
+from tests.recovery._problems import moment, problem, signals, tokens
 
 
 def matched(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -73,38 +68,18 @@ def test_one_chunk_against_the_definition(rng):
 def test_the_heads_are_where_it_says_with_their_signs(seed, rng, kind, options):
     layer = AttentionLayer.random(5, 24, rank=6, seed=seed, **options)
     whole = problem(layer, tokens(rng, kind, 8000, 8, 24))
-    state, _ = run(whole, "moment", seed)
+    shown = moment(whole, seed)
     truth = np.concatenate([layer.theta, layer.query_bias[:, None]], axis=1).reshape(5, -1)
-    truth = truth @ state.query_basis[:5].reshape(5, -1).T
-    found = second_order_start(whole, state, 5, rng)
+    truth = truth @ shown.query_basis[:5].reshape(5, -1).T
+    found = second_order_start(whole, signals(whole, seed), shown, 5, rng)
     assert matched(found, truth).min() > 0.9
-
-
-def test_the_count_begins_there_and_needs_no_random_start(seed, rng):
-    layer = AttentionLayer.random(6, 24, rank=6, seed=seed)
-    state, evidence = run(problem(layer, tokens(rng, "normal", 8000, 8, 24)), "count", seed)
-    assert evidence["count"]["starts"] == 1
-    assert state.agreed
-
-
-def test_an_estimate_that_the_fit_does_not_share_is_not_believed(seed, rng):
-    layer = AttentionLayer.random(4, 16, rank=6, seed=seed)
-    whole = problem(layer, tokens(rng, "normal", 6000, 6, 16))
-    state, _ = run(whole, "moment", seed)
-    model, _ = span_models(whole, state, 4, rng)
-    right = second_order_start(whole, state, 4, rng)
-    assert near_estimate(model, right)[0] is not None
-    found, ended = near_estimate(model, right[::-1] + right)
-    assert found is None
-    assert ended.shape == right.shape
-    assert near_estimate(model, None) == (None, None)
 
 
 def test_padding_counts_for_nothing(seed, rng):
     layer = AttentionLayer.random(3, 16, rank=6, seed=seed)
     x = tokens(rng, "normal", 8000, 8, 16)
     mask = np.arange(8) < rng.integers(5, 9, size=len(x))[:, None]
-    whole = Problem(as_examples(x, layer(x, mask), mask), Split.make(len(x)))
-    state, _ = run(whole, "moment", seed)
-    truth = layer.theta.reshape(3, -1) @ state.query_basis[:3, :-1].reshape(3, -1).T
-    assert matched(second_order_start(whole, state, 3, rng), truth).min() > 0.9
+    whole = problem(layer, x, mask=mask)
+    shown = moment(whole, seed)
+    truth = layer.theta.reshape(3, -1) @ shown.query_basis[:3, :-1].reshape(3, -1).T
+    assert matched(second_order_start(whole, signals(whole, seed), shown, 3, rng), truth).min() > 0.9

@@ -1,0 +1,75 @@
+"""`explain`: the rows of the table with their answers before anything is tried, and what `recover` then does."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, data, recover
+from attnlearn.engine import Tools
+from attnlearn.recovery._explain import explain, first_look, planned_size, rows_of
+from attnlearn.recovery._proposers import TABLES
+
+from ._problems import made_problem, made_signals, problem, signals, tokens
+from .kinds import KINDS
+
+
+@pytest.mark.parametrize(
+    "name", ["gaussian", "signs", "words", "correlated", "heavy tails", "causal", "masked"]
+)
+def test_the_first_row_that_is_said_to_run_is_the_one_that_runs(name, seed):
+    x, y, keywords = KINDS[name](np.random.default_rng([seed, list(KINDS).index(name)]))
+    said = explain(x, y, **keywords)
+    found = recover(x, y, raise_on_failure=False, **keywords)
+    ran = [phase.name for phase in found.phases[1:] if "skipped" not in phase.evidence]
+    assert said.first == ran[0]
+    assert [row.name for row in said.rows] == [row.name for row in TABLES["auto"]]
+    no = {row.name: row.why for row in said.rows if row.runs == "no"}
+    skipped = {phase.name: phase.evidence.get("skipped") for phase in found.phases}
+    fitted = "the best fit leaves nothing to explain"
+    assert all(skipped[name] in (why, fitted) for name, why in no.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"wide search": "no", "moment": "yes", "wide search after the moment": "if needed"}),
+        ({"repeated": True}, {"wide search": "yes", "moment": "if needed"}),
+    ],
+)
+def test_one_row_runs_and_later_ones_if_needed(changes, expected):
+    rows = {row.name: row.runs for row in rows_of(TABLES["auto"], made_problem(), made_signals(**changes))}
+    assert rows | expected == rows
+    assert list(rows.values()).count("yes") == 1
+
+
+def test_a_first_look_sees_the_heads_and_their_rank(seed, rng):
+    low = AttentionLayer.random(2, 16, rank=2, seed=seed)
+    whole = problem(low, tokens(rng, "normal", 6000, 6, 16))
+    look = first_look(whole, signals(whole), Tools(seed=seed))
+    assert look.heads == 2
+    size = planned_size(whole.examples, len(whole.split.fit), look, None)
+    assert size.heads == 2
+    assert planned_size(whole.examples, len(whole.split.fit), look, 5).heads == 5
+
+
+def test_what_would_end_at_once_says_so(rng):
+    x = tokens(rng, "normal", 300, 4, 5)
+    said = explain(x, AttentionLayer.random(2, 5, scale=0.0)(x))
+    assert said.first is None
+    assert said.outcome.startswith("ATTENTION_TOO_WEAK")
+    assert "would end at once" in str(said)
+
+
+def test_the_explanation_is_text_json_and_a_table(rng):
+    said = explain(data.Gaussian(4, 6), AttentionLayer.random(2, 6))
+    assert json.loads(json.dumps(said.to_json()))["rows"][1] == {
+        "name": "moment",
+        "runs": "yes",
+        "why": "always",
+    }
+    assert "one more head" in str(said)
+    assert said.heads == 2
+    assert list(said.frame()["name"]) == [row.name for row in said.rows]

@@ -1,0 +1,139 @@
+"""Twenty kinds of problem: how a run on each ends, and which rows of the table ran, as the table says beforehand."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlearn import Outcome, Solution, recover
+from attnlearn.engine import Progress
+from attnlearn.recovery._proposers import TABLES
+
+from .kinds import KINDS
+
+TABLE = [row.name for row in TABLES["auto"]]
+MOMENT = ["moment", "fit"]
+WIDE = ["wide search", "fit"]
+TWICE = [*MOMENT, "moment of every example", "fit", "cause of the misfit"]
+LATER = ["wide search after the moment", "fit"]
+MORE = ["one more head", "fit"]
+NOISE = [*MOMENT, "moment of every example", "one more head"]
+MISFIT = [*MOMENT, "cause of the misfit", "wide search after the moment"]
+MISREAD = [*MOMENT, "moment of every example", "cause of the misfit", "wide search after the moment"]
+RECOVERED, NOISY = Outcome.RECOVERED, Outcome.BELOW_NOISE_FLOOR
+NOT_ATTENTION = Outcome.NOT_ATTENTION
+
+EXPECTED: dict[str, tuple[Outcome, list[list[str]]]] = {
+    # how it ends, and the rows that run: the first of the trails, or on other seeds another of them
+    "gaussian": (RECOVERED, [MOMENT]),
+    "signs": (RECOVERED, [MOMENT]),
+    "words": (RECOVERED, [WIDE]),
+    "correlated": (RECOVERED, [WIDE]),
+    "heavy tails": (RECOVERED, [MOMENT]),
+    "rank one": (RECOVERED, [MOMENT, ["moment", "suggested count", "fit"]]),
+    "flat head": (RECOVERED, [[*TWICE, *LATER]]),
+    "parallel W": (RECOVERED, [[*TWICE, *LATER]]),
+    "opposite pairs": (RECOVERED, [[*TWICE, *LATER]]),
+    "few examples": (
+        Outcome.TOO_FEW_EXAMPLES,
+        [["moment", "suggested count", "wide search after the moment"]],
+    ),
+    "many heads": (RECOVERED, [MOMENT]),
+    "noise": (NOISY, [NOISE]),
+    "float32": (RECOVERED, [MOMENT]),
+    "bfloat16": (NOISY, [NOISE]),
+    "causal": (RECOVERED, [MOMENT]),
+    "masked": (RECOVERED, [MOMENT]),
+    "residual left in": (NOT_ATTENTION, [TWICE]),
+    "two layers": (NOT_ATTENTION, [[*MISFIT, *MORE, *MORE]]),
+    "parity": (NOT_ATTENTION, [[*MISREAD, *MORE, *MORE], [*MISFIT, *MORE, *MORE]]),
+    "saturated": (RECOVERED, [MOMENT]),
+}
+
+
+def solved(name: str, seed: int, **options) -> tuple[Solution, float]:
+    """The solution of one kind, and the seconds that it took."""
+    x, y, keywords = KINDS[name](np.random.default_rng([seed, list(KINDS).index(name)]))
+    began = time.perf_counter()
+    found = recover(x, y, raise_on_failure=False, **keywords, **options)
+    return found, time.perf_counter() - began
+
+
+def test_every_kind_has_its_row():
+    assert list(EXPECTED) == list(KINDS)
+    assert len(KINDS) == 20
+    assert {name for _, trails in EXPECTED.values() for trail in trails for name in trail} == {*TABLE, "fit"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_trail_is_the_one_that_the_table_predicts(name, seed):
+    found, seconds = solved(name, seed)
+    outcome, trails = EXPECTED[name]
+    assert found.outcome is outcome
+    assert found.certified is (outcome is RECOVERED)
+    first, *rows = found.phases
+    assert first.name == "signals"
+    if found.layer is not None:
+        assert rows.pop().name == "certify"
+    ran = [phase.name for phase in rows if "skipped" not in phase.evidence]
+    assert ran in (trails if seed else trails[:1])
+    asked = [name for name, _ in groupby(phase.name for phase in rows if phase.name != "fit")]
+    assert asked == TABLE  # every row in order, run or skipped
+    for phase in rows:
+        why = phase.evidence.get("skipped", "no reason is needed")
+        assert len(why.split()) > 2, phase
+    spent = sum(phase.seconds for phase in found.phases)
+    assert 0.8 * seconds - 0.3 <= spent <= seconds
+
+
+@pytest.mark.parametrize("name", ["gaussian", "words", "parallel W", "residual left in"])
+def test_the_reasons_are_those_of_the_data(name, seed):
+    found, _ = solved(name, seed)
+    skipped = {phase.name: phase.evidence["skipped"] for phase in found.phases if "skipped" in phase.evidence}
+    fitted = "the best fit leaves nothing to explain"
+    expected = {
+        "gaussian": {"wide search": "the moment models these tokens", "one more head": fitted},
+        "words": {"moment": fitted, "wide search after the moment": fitted},
+        "parallel W": {
+            "suggested count": "the moment has established its heads, or shows none",
+            "one more head": fitted,
+        },
+        "residual left in": {
+            "wide search after the moment": "the cause of the misfit is known: residual",
+            "one more head": "the cause of the misfit is known: residual",
+        },
+    }
+    assert skipped | expected[name] == skipped
+
+
+class Copies(Progress):
+    """Copies the checkpoint's folder before every phase: what a run that was cut there would leave."""
+
+    def __init__(self, folder: Path, kept: Path) -> None:
+        super().__init__()
+        self.folder, self.kept = folder, kept
+
+    def _opened(self, phase) -> None:
+        if self.folder.exists():
+            copy = self.kept / str(len(list(self.kept.iterdir())))
+            shutil.copytree(self.folder, copy, ignore=shutil.ignore_patterns("lock"))
+
+
+def test_a_run_that_was_cut_after_any_phase_ends_in_the_same_bytes(seed, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    copies = Copies(tmp_path / "saved", kept)
+    whole, _ = solved("parallel W", seed, checkpoint=tmp_path / "saved", progress=copies)
+    cuts = sorted(kept.iterdir(), key=lambda path: int(path.name))
+    assert len(cuts) >= len(whole.phases) - 1
+    for cut in cuts:
+        resumed, _ = solved("parallel W", seed, checkpoint=cut)
+        assert resumed.outcome is whole.outcome
+        assert [phase.name for phase in resumed.phases] == [phase.name for phase in whole.phases]
+        for first, second in zip(whole.layer.parameters, resumed.layer.parameters, strict=True):
+            assert first.tobytes() == second.tobytes()

@@ -1,0 +1,131 @@
+"""The outcome: the table of `_outcome` as a table test of a pure function."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from attnlearn import Outcome
+from attnlearn._certificate import Certificate, Check, Claim, Status
+from attnlearn.recovery._fit import Verdict
+from attnlearn.recovery._outcome import Judged, clear_view, outcome, unmet_need
+from attnlearn.recovery._problem import Need
+from attnlearn.recovery._trail import UNKNOWN, Trail
+
+from ._problems import FEW, MISFITS, made_fit, made_signals
+
+NUM = 400
+WEAK, DEGENERATE = Need(Outcome.ATTENTION_TOO_WEAK), Need(Outcome.TOKENS_DEGENERATE)
+CAUSE = dataclasses.replace(MISFITS, cause="residual", evidence={"diagnosis": {}})
+NO_CAUSE = dataclasses.replace(MISFITS, cause=UNKNOWN)
+SIGNALS = made_signals()
+
+
+def certificate(*failed: str, established: str = "", apart: float = 0.5) -> Certificate:
+    """Claims C1 to C3, of which some are established, and checks, of which some fail."""
+    claims = tuple(Claim(code, "", code in established.split()) for code in ("C1", "C2", "C3"))
+    codes = {"C1.coverage", "C2.rivals", "C2.keys", *failed} - {"C2.apart"}
+    checks = [Check(code, Status.FAILS if code in failed else Status.HOLDS) for code in sorted(codes)]
+    return Certificate(claims, (*checks, Check("C2.apart", Status.HOLDS, apart)))
+
+
+def judged(fit: float, select: float, *failed: str, **options) -> Judged:
+    return Judged(certificate(*failed, **options), fit, select, 1e-12)
+
+
+def fitted(**changes) -> Trail:
+    return Trail(signals=SIGNALS, fits=(made_fit(Verdict.MISFIT, **changes),))
+
+
+@pytest.mark.parametrize(
+    ("trail", "expected"),
+    [
+        (Trail(signals=WEAK), Outcome.ATTENTION_TOO_WEAK),
+        (Trail(signals=DEGENERATE), Outcome.TOKENS_DEGENERATE),
+        (Trail(signals=SIGNALS, needs={"moment": FEW}), Outcome.TOO_FEW_EXAMPLES),
+        (Trail(signals=SIGNALS, needs={"moment": DEGENERATE, "wide search": FEW}), Outcome.TOKENS_DEGENERATE),
+        (Trail(signals=SIGNALS, needs={"moment": FEW, "wide search": MISFITS}), Outcome.NOT_ATTENTION),
+        (Trail(signals=SIGNALS), Outcome.NOT_ESTABLISHED),
+    ],
+)
+def test_without_a_fit_the_outcome_is_what_is_needed(trail, expected):
+    assert outcome(trail, None, num=NUM) is expected
+
+
+ALL = "C1 C2 C3"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        # every claim is established
+        (judged(1e-15, 1e-15, established=ALL), Outcome.RECOVERED),
+        (judged(0.5, 0.5, established=ALL), Outcome.RECOVERED),
+        # both sides exact
+        (judged(1e-15, 1e-15, "C2.rivals"), Outcome.HEADS_INDISTINGUISHABLE),
+        (judged(1e-15, 1e-15, "C2.rivals", "C2.keys"), Outcome.HEADS_INDISTINGUISHABLE),
+        (judged(1e-15, 1e-15, "C2.keys"), Outcome.TOKENS_DEGENERATE),
+        (judged(1e-15, 1e-15, "C2.tied", "C1.coverage"), Outcome.TOKENS_DEGENERATE),
+        (judged(1e-15, 1e-15, "C2.spread"), Outcome.TOKENS_DEGENERATE),
+        (judged(1e-15, 1e-15, "C2.manifold"), Outcome.TOKENS_DEGENERATE),
+        (judged(1e-15, 1e-15, "C2.symmetry"), Outcome.TOKENS_DEGENERATE),
+        (judged(1e-15, 1e-15, "C1.coverage"), Outcome.TOO_FEW_EXAMPLES),
+        (judged(1e-15, 1e-15, "C1.copies", "C2.evidence", "C3.count"), Outcome.TOO_FEW_EXAMPLES),
+        (judged(1e-15, 1e-15, "C1.coverage", "C3.bound"), Outcome.NOT_ESTABLISHED),
+        (judged(1e-15, 1e-15, "C3.bound"), Outcome.NOT_ESTABLISHED),
+        (judged(1e-15, 1e-15, "C3.bound", apart=1e-9), Outcome.HEADS_INDISTINGUISHABLE),
+        (judged(1e-15, 1e-15, "C3.bound", established="C1 C2"), Outcome.NOT_ESTABLISHED),
+        # select side much worse than fit side
+        (judged(1e-9, 1e-3), Outcome.TOO_FEW_EXAMPLES),
+        (judged(0.01, 0.5), Outcome.TOO_FEW_EXAMPLES),
+        # equal errors, small
+        (judged(1e-3, 1.1e-3), Outcome.BELOW_NOISE_FLOOR),
+        (judged(1e-3, 1.1e-3, apart=0.01), Outcome.HEADS_INDISTINGUISHABLE),
+        # equal errors, large
+        (judged(0.1, 0.11), Outcome.NOT_ATTENTION),
+        (judged(0.1, 0.11, apart=0.01), Outcome.NOT_ATTENTION),
+    ],
+)
+def test_with_a_fit_the_outcome_is_what_certificate_and_errors_say(evidence, expected):
+    assert outcome(fitted(), evidence, num=NUM) is expected
+
+
+@pytest.mark.parametrize(
+    ("view", "need", "expected"),
+    [
+        (None, NO_CAUSE, Outcome.NOT_ATTENTION),
+        (900, NO_CAUSE, Outcome.TOO_FEW_EXAMPLES),
+        (900, None, Outcome.TOO_FEW_EXAMPLES),
+        (900, CAUSE, Outcome.NOT_ATTENTION),
+        (300, NO_CAUSE, Outcome.NOT_ATTENTION),  # so many there are already
+    ],
+)
+def test_a_misfit_without_a_cause_may_come_from_too_few_examples(view, need, expected):
+    trail = dataclasses.replace(
+        fitted(clear_view=view), needs={} if need is None else {"cause of the misfit": need}
+    )
+    assert outcome(trail, judged(0.1, 0.1), num=NUM) is expected
+    assert clear_view(trail, NUM) == (view if expected is Outcome.TOO_FEW_EXAMPLES else None)
+
+
+@pytest.mark.parametrize(
+    ("established", "expected"), [("C1", Outcome.NOT_ESTABLISHED), ("", Outcome.NOT_ATTENTION)]
+)
+def test_a_target_that_is_met_is_not_called_a_misfit(established, expected):
+    evidence = judged(0.1, 0.1, established=established)
+    assert outcome(fitted(), evidence, num=NUM, target=0.5) is expected
+    assert outcome(fitted(), evidence, num=NUM) is Outcome.NOT_ATTENTION
+
+
+def test_the_fewest_examples_that_anybody_asks_for_are_needed():
+    many = Need(Outcome.TOO_FEW_EXAMPLES, 5_000)
+    trail = Trail(signals=SIGNALS, needs={"moment": many, "wide search": FEW, "suggested count": WEAK})
+    assert unmet_need(trail).examples == 900
+    assert unmet_need(trail).outcome is Outcome.TOO_FEW_EXAMPLES
+    assert unmet_need(fitted()) is None
+
+
+def test_the_need_with_the_cause_is_the_last_of_the_misfits():
+    trail = Trail(signals=SIGNALS, needs={"wide search": MISFITS, "cause of the misfit": CAUSE})
+    assert unmet_need(trail) is CAUSE

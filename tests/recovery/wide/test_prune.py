@@ -1,0 +1,77 @@
+"""From a wide fit to the heads that it needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, distance
+from attnlearn.engine import Tools
+from attnlearn.recovery.wide._prune import Pruner, WideFit
+from tests.recovery._problems import problem, tokens
+
+
+@pytest.fixture
+def truth(seed) -> AttentionLayer:
+    return AttentionLayer.random(2, 5, seed=seed, bias=True)
+
+
+@pytest.fixture
+def whole(truth, rng):
+    return problem(truth, tokens(rng, "normal", 800, 4, 5))
+
+
+@pytest.fixture
+def wide(truth, rng) -> WideFit:
+    """The truth with two needless heads: one silent, one that shares the first head's work."""
+    silent, half = rng.standard_normal((1, 5, 5)), truth.w * np.array([0.5, 1])[:, None, None]
+    layer = AttentionLayer(
+        np.concatenate([truth.theta, silent, truth.theta[:1]]),
+        np.concatenate([half, np.zeros((1, 5, 5)), half[:1]]),
+        np.concatenate([truth.query_bias, np.zeros((1, 5)), truth.query_bias[:1]]),
+        truth.output_bias,
+    )
+    return WideFit(layer, None, 1e-6, 1e-6, 9)
+
+
+def test_a_start_near_the_truth_is_refined_as_far_as_is_wanted(whole, truth):
+    found = Pruner(whole, Tools()).refined(truth.replace(theta=1.2 * truth.theta), None, 1e-3)
+    assert found.select_error < 1e-2
+    assert found.steps > 0
+    assert not found.memorised
+
+
+def test_sets_of_heads_begin_where_the_cost_of_a_drop_leaps(whole, wide):
+    pruner = Pruner(whole, Tools())
+    sets = [sorted(kept) for kept in pruner.remaining(wide, None)]
+    assert len(sets[0]) == 2
+    assert sets[0] in ([0, 1], [1, 3])
+    (given,) = pruner.remaining(wide, 3)
+    assert len(given) == 3
+
+
+def test_needless_heads_are_dropped_and_the_truth_is_left(whole, wide, truth):
+    found = Pruner(whole, Tools()).without_needless(wide, None)
+    assert found.layer.num_heads == 2
+    assert distance(found.layer, truth).max < 1e-3
+
+
+def test_fewer_heads_than_it_takes_are_no_answer(whole, wide):
+    assert Pruner(whole, Tools()).without_needless(wide, 1) is None
+
+
+@pytest.mark.parametrize(("error", "residual"), [(0.2, 0.2), (0.01, 1e-4)])
+def test_a_fit_that_explains_little_or_was_memorised_is_not_pruned(whole, wide, error, residual):
+    assert (
+        Pruner(whole, Tools()).without_needless(wide._replace(select_error=error, residual=residual), None)
+        is None
+    )
+
+
+def test_examples_are_limited_and_computed_in_float64(truth, rng):
+    single = truth.astype(np.float32)
+    many = problem(single, tokens(rng, "normal", 8_000, 4, 5).astype(np.float32))
+    pruner = Pruner(many, Tools())
+    assert pruner.fit.num == 4_096
+    assert pruner.fit.x.dtype == pruner.fit.y.dtype == np.float64
+    assert pruner.select.x.dtype == np.float32
