@@ -66,7 +66,9 @@ on examples that were not used (the fit takes some noise away: 1.3 at four equat
 ENOUGH_SHARE = 0.25
 """The least share that is enough: certify units without relatives (beyond that the rest are most likely relatives that were not
 recognised), and the part of an eigenvalue that is guaranteed (bounds are then within a factor of 2). The damping falls after a step
-that misses less than this share of what the linear model promised."""
+that misses less than this share of what the linear model promised, rises by `FAR_MORE` after one that keeps less than this share,
+and fourfold, then eightfold, sixteenfold, after steps that fail. (Tenfold each time, good and bad steps alternate: heads a
+hundredth apart were not told apart.)"""
 NEARLY_ALL = 0.9
 """Tokens with this share of different values count as continuous (20,000 normal float32 numbers have 0.999). A token in this share
 of the sequences tells nothing about their kinship. Evidence for position effects ends here."""
@@ -120,9 +122,10 @@ FLOOR = 16.0
 """At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
 FLOOR_STALL = 1e4
 """A residual below so many epsilons that no longer halves is rounding too (badly conditioned tokens)."""
-RIDGE = 1e-12
+RIDGE = 1e-13
 """Relative ridge inside Cholesky factors of Gram matrices, root in float32: the rounding of the sums they come from. Its bias is
-removed by correcting with true residuals. Eigenvalues of a matrix that is written out have this rounding."""
+removed by correcting with true residuals. It must stay below `EXACT`, or a head that others can stand in for would look visible.
+Eigenvalues of a matrix that is written out have ten times this rounding: an entry is a sum of some thousand terms."""
 TOKEN_RANK = 1e-10
 """Eigenvalues of the token covariance below this fraction of the largest are directions without tokens; root in float32."""
 
