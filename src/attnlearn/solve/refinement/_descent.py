@@ -88,13 +88,19 @@ class Descent:
     def _stepped(self, now: Progress, precision: Precision, residual: float, scale: float) -> Progress:
         """Progress after a step that decreases the residual; with a `shrink` of NaN where none does."""
         at = linearize(now.scores, now.fit.linear, now.fit.factor, precision.solves, self.causal)
-        if now.by is None or residual > calibration.DIGIT:
-            now = now._replace(by=precondition(at))
-        found = self._damped_step(now, at, precision.residuals, residual, scale)
+        by = precondition(at) if now.by is None or residual > calibration.DIGIT else now.by
+        now = now._replace(by=by)
+        found = self._damped_step(now, at, by, precision.residuals, residual, scale)
         return now._replace(shrink=np.nan) if found is None else found
 
     def _damped_step(
-        self, now: Progress, at: Linearization, chunks: Chunks, residual: float, scale: float
+        self,
+        now: Progress,
+        at: Linearization,
+        by: Preconditioner,
+        chunks: Chunks,
+        residual: float,
+        scale: float,
     ) -> Progress | None:
         """Raise the damping until a step decreases the residual; None when none does."""
         fit, norm = now.fit, max(now.fit.cost, np.finfo(np.float64).tiny) ** 0.5
@@ -105,7 +111,7 @@ class Descent:
         while damping * least <= 1:
             self.trace.step_began = time.perf_counter()
             step = gauss_newton_step(
-                at, now.by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
+                at, by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
             )
             if passed(self.config.deadline):
                 return None
@@ -119,7 +125,7 @@ class Descent:
             )  # fmt: skip
             if accepted:
                 self.damping = damping * _damping_factor(ratio)
-                return Progress(moved, new, now.by, float(np.sqrt(new.cost / fit.cost)), promised)
+                return Progress(moved, new, by, float(np.sqrt(new.cost / fit.cost)), promised)
             if promised <= calibration.NEGLIGIBLE**2 or len(self.trace.steps) >= self.config.max_steps:
                 return None
             damping, raise_by = max(damping, least) * raise_by, raise_by / calibration.HALVED
