@@ -111,3 +111,15 @@ def test_the_output_of_each_head_alone(rng, seed):
     np.testing.assert_allclose(again / once, [1.0, 10.0])
     alone = AttentionLayer(layer.theta[:1], layer.w[:1])(x)
     assert once[0] == pytest.approx(np.sqrt(np.mean(np.sum(alone**2, axis=(1, 2)))))
+
+
+def test_a_head_that_others_stand_in_for_has_no_effect_beyond_rounding(rng, seed):
+    """The ridge of the refit alone would leave a few 1e-13, more than a hundred times the rounding of the outputs."""
+    layer = AttentionLayer.random(2, 4, seed=seed)
+    twice = AttentionLayer(
+        np.concatenate([layer.theta, layer.theta[:1]]), np.concatenate([layer.w, layer.w[:1]])
+    )
+    x = rng.standard_normal((300, 4, 4))
+    effects = drop_effects(twice, Held(x, twice(x)), Held(x, twice(x)), 1.0).max(axis=1)
+    assert effects[[0, 2]].max() < 1e-14
+    assert effects[1] > 0.1

@@ -66,7 +66,9 @@ on examples that were not used (the fit takes some noise away: 1.3 at four equat
 ENOUGH_SHARE = 0.25
 """The least share that is enough: certify units without relatives (beyond that the rest are most likely relatives that were not
 recognised), and the part of an eigenvalue that is guaranteed (bounds are then within a factor of 2). The damping falls after a step
-that misses less than this share of what the linear model promised."""
+that misses less than this share of what the linear model promised, rises by `FAR_MORE` after one that keeps less than this share,
+and fourfold, then eightfold, sixteenfold, after steps that fail. (Tenfold each time, good and bad steps alternate: heads a
+hundredth apart were not told apart.)"""
 NEARLY_ALL = 0.9
 """Tokens with this share of different values count as continuous (20,000 normal float32 numbers have 0.999). A token in this share
 of the sequences tells nothing about their kinship. Evidence for position effects ends here."""
@@ -100,12 +102,17 @@ ROUGH = 1e-2
 will be replaced by more, solves behind standard errors, and the first damping (in preconditioned coordinates, where the
 curvature is about 1)."""
 NEGLIGIBLE = 1e-3
-"""A thousandth of a residual is negligible. W and b are eliminated in float32 when they could remove only this share of it, in
-float64 its square. Its square is also the share of the squared residual that a step from a stationary point could still remove
-(the fitted parameters take unknowns/equations of it, between 0.01 and 0.25). Eight steps that win less get nowhere. Residuals below this that hardly fall may
-be due to inner solves in float32: scores of size 0.03 (d = 16, m = 4) leave directions of curvature 1e-4 and a residual of 3e-4.
-LayerNorm misses its ellipsoid by 1e-5, an ordinary layer by about sqrt(2/d); the axes of LayerNorm's ellipsoids are 0.2 to 1 of the
-largest, those of flags 1e-15."""
+"""A thousandth is negligible, and its square is the same share of squares:
+residual     W and b are eliminated when they could remove only this share of it in float32, its square in float64.
+stationary   A best step that removes its square from the squared residual; the fitted parameters take unknowns/equations of that,
+             between 0.01 and 0.25.
+stalled      Eight steps that win less than this share of a large residual get nowhere.
+doubted      Residuals below this that hardly fall may be due to inner solves in float32: scores of size 0.03 (d = 16, m = 4) leave
+             directions of curvature 1e-4 and a residual of 3e-4.
+flat         Scores of this norm on white tokens. The tolerance of a fit is negligible beside a head that is needed.
+diagnosis    LayerNorm misses its ellipsoid by 1e-5, an ordinary layer by about sqrt(2/d). The first row under a causal mask is linear
+             up to rounding. Equal inputs whose outputs differ by the square are noisy.
+ellipsoids   Their axes are 0.2 to 1 of the largest behind LayerNorm; those of flags 1e-15."""
 SOLVED = 1e-8
 """Relative accuracy that inner solves deliver, its root in float32: one outer step in float32 wins at most four digits, and below a
 residual of that size residuals are computed in float64. A step that small beside Gauss-Newton's that still fails means that no
@@ -120,9 +127,10 @@ FLOOR = 16.0
 """At this many machine epsilons the relative residual is rounding: measured floors are 8 (d=32) to 16 (d=128)."""
 FLOOR_STALL = 1e4
 """A residual below so many epsilons that no longer halves is rounding too (badly conditioned tokens)."""
-RIDGE = 1e-12
+RIDGE = 1e-13
 """Relative ridge inside Cholesky factors of Gram matrices, root in float32: the rounding of the sums they come from. Its bias is
-removed by correcting with true residuals. Eigenvalues of a matrix that is written out have this rounding."""
+removed by correcting with true residuals. It must stay below `EXACT`, or a head that others can stand in for would look visible.
+Eigenvalues of a matrix that is written out have ten times this rounding: an entry is a sum of some thousand terms."""
 TOKEN_RANK = 1e-10
 """Eigenvalues of the token covariance below this fraction of the largest are directions without tokens; root in float32."""
 

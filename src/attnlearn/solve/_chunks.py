@@ -8,9 +8,8 @@ backend needs, and there is nothing to compile.
 
 Padded tokens have `keep` = 0: as keys they get no weight, as queries their rows are zero.
 
-Whitening (section 3 of *The mathematics of attnlearn*): x = mu + B z with white z makes badly conditioned or
-shifted tokens look like standard ones. Tokens that lie in an affine subspace get fewer coordinates, and the
-layer that comes back is the canonical one on that subspace.
+Whitening: x = mu + B z with white z makes badly conditioned or shifted tokens look like standard ones. Tokens that lie in an
+affine subspace get fewer coordinates, and the layer that comes back is the canonical one on that subspace.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Value = TypeVar("Value")
 
 @contextmanager
 def on_threads() -> Iterator[None]:
-    """Where chunks run side by side: one BLAS thread each, and no word on overflow at a trial point, which is rejected."""
+    """Limit BLAS to one thread while chunks run in parallel, and silence overflow: trial points that overflow are rejected."""
     with limited_blas(1), np.errstate(all="ignore"):
         yield
 

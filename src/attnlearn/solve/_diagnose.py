@@ -210,6 +210,6 @@ def _noise(same: np.ndarray, y: np.ndarray) -> Cause | None:
     relative = float(np.sqrt(spread / max(np.mean(np.sum(y**2, axis=(1, 2))), np.finfo(float).tiny)))
     return Cause(
         "noise",
-        float(min(1.0, relative / calibration.in_precision(calibration.RIDGE, np.float32))),
+        float(min(1.0, relative / calibration.NEGLIGIBLE**2)),
         f"{int(repeated.sum())} repeated inputs have outputs that differ by a relative {relative:.1e}: dropout or noise",
     )

@@ -64,7 +64,8 @@ def drop_effects(layer: AttentionLayer, fitted: Held, judged: Held, scale: float
             kept = np.setdiff1d(np.arange(m * d + 1), np.arange(head * d, (head + 1) * d))
             factor = inverse_factor(matrix[np.ix_(kept, kept)], calibration.RIDGE)
             change = -linear
-            change[kept] += factor.T @ (factor @ (matrix[kept] @ linear))  # the refitted others
+            for _again in range(2):  # refit the others; the second time removes the bias of the ridge
+                change[kept] -= factor.T @ (factor @ (matrix[kept] @ change))
             effects.append(_norms(rows, change, judged.x.shape[1]))
     return np.stack(effects) / scale
 

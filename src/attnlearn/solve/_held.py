@@ -75,7 +75,8 @@ def largest_of_groups(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """
     names, members = np.unique(groups, return_inverse=True)
     worst = np.zeros(len(names))
-    np.maximum.at(worst, members, values)
+    with np.errstate(invalid="ignore"):  # NaN
+        np.maximum.at(worst, members, values)
     return worst
 
 

@@ -10,7 +10,7 @@ import pytest
 from attnlearn import AttentionLayer, Status, Support, distance
 from attnlearn.solve._held import Held, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._split import Split
-from attnlearn.solve.certification import certify
+from attnlearn.solve.certification._certify import certify
 from tests.problems import broken_claims
 from tests.problems._pairs import Pair, pairs
 

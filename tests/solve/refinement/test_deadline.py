@@ -71,18 +71,3 @@ def test_the_clock_is_looked_at_after_every_product(problem, monkeypatch):
     found = refine(start, x, y, config=RefineConfig(deadline=1.0))
     assert found.stop == "floor"
     assert len(looks) > sum(step["inner"] for step in found.steps)
-
-
-def test_a_rank_that_was_lowered_in_vain_is_given_back_at_the_deadline():
-    from attnlearn.solve._scores import Scores
-    from attnlearn.solve.refinement._rank import RankControl
-
-    control = RankControl(may_lower=True)
-    theta = np.diag([1.0, 0.5, 1e-6, 1e-6])[None]
-    scores = Scores(theta, None, np.zeros((1, 4)))
-    lower = control.changed(scores, 1e-4, 0.1, None)
-    assert lower is not None
-    assert lower.rank == 2
-    assert control.changed(lower, 0.5e-4, 0.1, "deadline") is None  # as good as the higher rank was
-    assert control.changed(lower, 2e-4, 0.1, "deadline") is scores
-    assert control.changed(scores, 1e-4, 0.1, "deadline") is None

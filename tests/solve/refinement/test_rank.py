@@ -9,6 +9,7 @@ from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import refine
+from attnlearn.solve.refinement._rank import RankControl
 
 DIM, RANK = 10, 2
 
@@ -60,3 +61,37 @@ def test_heads_of_different_ranks_are_fitted_exactly(seed) -> None:
     assert len(refined.steps) < 12
     assert np.linalg.matrix_rank(refined.layer.theta, tol=1e-12).tolist() == [1, RANK]
     assert distance(refined.layer, truth).max < 1e-12
+
+
+def control(residual: float = 1e-4) -> tuple[RankControl, Scores, Scores]:
+    """A control that has lowered the rank of a matrix of rank 2 up to 1e-6, at this residual."""
+    found = RankControl(may_lower=True)
+    higher = Scores(np.diag([1.0, 0.5, 1e-6, 1e-6])[None], None, np.zeros((1, 4)))
+    lower = found.changed(higher, residual, 0.1, None)
+    assert lower is not None
+    assert lower.rank == 2
+    return found, higher, lower
+
+
+@pytest.mark.parametrize(("residual", "stop", "raised"), [
+    (0.9e-4, "noise", False),  # as good as before: the residual is noise
+    (0.4e-4, "noise", True), (0.9e-4, "stalled", True), (0.9e-4, "max_steps", False), (0.9e-4, None, False),
+    (0.9e-4, "floor", False), (0.5e-4, "deadline", False), (2e-4, "deadline", True),
+])  # fmt: skip
+def test_a_rank_that_was_lowered_in_vain_is_taken_up_again_once(residual, stop, raised) -> None:
+    found, higher, lower = control()
+    again = found.changed(lower, residual, 0.1, stop)
+    assert (again is higher) if raised else (again is None)
+    assert found.changed(higher, residual, 0.1, stop) is None  # it is neither lowered nor raised twice
+
+
+def test_the_rank_is_lowered_only_at_small_residuals() -> None:
+    scores = control()[1]
+    low, slow = calibration.DIGIT * calibration.RANK_BELOW, calibration.RANK_BELOW
+    for residual, shrink, lowered in [
+        (0.9 * low, 0.1, True),
+        (1.1 * low, 0.1, False),
+        (0.9 * slow, 0.9, True),
+    ]:
+        assert (RankControl(True).changed(scores, residual, shrink, None) is not None) == lowered
+    assert RankControl(may_lower=False).changed(scores, 0.9 * low, 0.9, None) is None

@@ -8,7 +8,8 @@ import pytest
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._linearize import linearize
-from attnlearn.solve.refinement import RefineConfig, _descent, refine
+from attnlearn.solve.refinement import RefineConfig, _descent
+from attnlearn.solve.refinement._refine import refine
 
 
 def perturbed(layer: AttentionLayer, size: float, rng: np.random.Generator) -> AttentionLayer:

@@ -137,7 +137,8 @@ def _bent(point: Point) -> dict[str, float]:
     norms = np.linalg.norm(point.at.linear[:-1].reshape(m, -1, point.at.linear.shape[1]), ord=2, axis=(1, 2))
     chunks = point.at.chunks
     tokens = np.concatenate([chunk.x for chunk in chunks])
-    keep = None if chunks[0].keep is None else np.concatenate([chunk.keep for chunk in chunks])
+    kept = [chunk.keep for chunk in chunks if chunk.keep is not None]
+    keep = np.concatenate(kept) if kept else None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = second_derivative(tokens.astype(np.float64), keep, theta, query_bias, w, norms)
         return {"curvature": found, "reach": float(np.min(norms / w))}
@@ -156,12 +157,12 @@ def _white_blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _norms(blocks: np.ndarray) -> np.ndarray:
     """Spectral norms, infinite where a block is not finite: what has no curvature is bound by nothing."""
-    finite = np.isfinite(blocks).all(axis=(-2, -1), keepdims=True)
-    norms = np.linalg.norm(np.where(finite, blocks, 0), ord=2, axis=(-2, -1))
-    return np.where(finite[..., 0, 0], norms, np.inf)
+    finite = np.asarray(np.isfinite(blocks).all(axis=(-2, -1)))
+    norms = np.linalg.norm(np.where(finite[..., None, None], blocks, 0), ord=2, axis=(-2, -1))
+    return np.where(finite, norms, np.inf)
 
 
-def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Norms of the maps from coordinates to Theta_i, c_i, W_i and b, in the coordinates of the tokens."""
     scores, by, white = point.at.scores, point.by, point.white
     by = Preconditioner(*(None if part is None else np.asarray(part, np.float64) for part in by))
@@ -175,9 +176,10 @@ def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
         theta = tokens * _norms(columns(by.a_right) @ white.inverse)
     else:
         a, b = np.asarray(scores.a, np.float64), np.asarray(scores.b, np.float64)
+        b_left, b_right = np.asarray(by.b_left), np.asarray(by.b_right)
         from_a = tokens * _norms(columns(by.a_right) @ np.swapaxes(b, 1, 2) @ white.inverse)
-        from_b = _norms(white.inverse.T @ a @ np.swapaxes(by.b_right, 1, 2)) * _norms(
-            np.swapaxes(by.b_left, 1, 2) @ white.inverse
+        from_b = _norms(white.inverse.T @ a @ np.swapaxes(b_right, 1, 2)) * _norms(
+            np.swapaxes(b_left, 1, 2) @ white.inverse
         )
         theta = np.hypot(from_a, from_b)
     mean = float(np.linalg.norm(white.mean))
@@ -185,5 +187,5 @@ def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
     linear = point.factor[:, : m * d]
     w = _norms(white.inverse.T @ np.swapaxes(columns(linear), 1, 2))
     total = white.inverse.T @ columns(linear).sum(axis=0).T
-    output_bias = np.linalg.norm(point.factor[:, -1] - white.mean @ total)
+    output_bias = float(np.linalg.norm(point.factor[:, -1] - white.mean @ total))
     return theta, query_bias, w, output_bias

@@ -129,6 +129,6 @@ def original(point: Point, scores: Scores, linear: Any) -> Parameters:
     scores, at = scores.astype(np.float64), point.at.scores.astype(np.float64)
     theta = scores.a
     if scores.b is not None:
-        theta = scores.a @ np.swapaxes(at.b, 1, 2) + at.a @ np.swapaxes(scores.b, 1, 2)
+        theta = scores.a @ np.swapaxes(np.asarray(at.b), 1, 2) + at.a @ np.swapaxes(scores.b, 1, 2)
     w, b = split_linear(np.asarray(linear, np.float64), scores.c.shape[0])
     return point.white.leave(Parameters(theta, w, scores.c, b))

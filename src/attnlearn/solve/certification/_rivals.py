@@ -118,7 +118,7 @@ class _Search:
         self.deadline = deadline
         rounding = float(np.finfo(held.x.dtype).eps)
         self.tolerance = max(calibration.NO_VARIANCE, calibration.ROUNDING_EPS * rounding)
-        self.same = max(calibration.APART_LEAST, calibration.STANDS_OUT * self.tolerance)
+        self.same = max(calibration.APART_LEAST, self.tolerance / calibration.NEGLIGIBLE)
         self.layer = layer.astype(np.float64)
         rows = calibration.EQUATIONS_PER_UNKNOWN * layer.dim * (layer.dim + 1 + layer.out_dim)
         number = max(calibration.SAMPLE, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
@@ -241,7 +241,7 @@ class _Search:
         sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.SAMPLE)
         while found.num_heads > 1:
             effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
-            if effects.min() > calibration.STANDS_OUT * self.tolerance:
+            if effects.min() > self.tolerance / calibration.NEGLIGIBLE:
                 break
             kept = np.delete(np.arange(found.num_heads), int(np.argmin(effects)))
             w, b, _ = regress(
@@ -252,12 +252,18 @@ class _Search:
         return found
 
     def _apart(self, found: AttentionLayer, head: AttentionLayer) -> float:
-        """How far apart the scores are, relative to the head's; 1 where the numbers of heads differ."""
-        if found.num_heads != head.num_heads:
+        """How far the scores are from those of a head, relative to these; 1 where fewer heads stand in for several.
+
+        Of several heads it is the root of the mean square, weighted by the norms of W. Two heads on either side of one leave that
+        mean square in the outputs, so a fit that has not converged ends with two heads that are the same one.
+        """
+        if found.num_heads < head.num_heads:
             return 1.0
         inside, own = (self.white.enter(layer.parameters) for layer in (found, head))
         difference = np.concatenate(
             [inside.theta - own.theta, (inside.query_bias - own.query_bias)[:, None]], axis=1
         )
+        weights = np.linalg.norm(inside.w, axis=(1, 2))
+        squares = np.sum(difference**2, axis=(1, 2)) @ weights / max(weights.sum(), np.finfo(float).tiny)
         size = np.linalg.norm(np.concatenate([own.theta, own.query_bias[:, None]], axis=1))
-        return float(np.linalg.norm(difference) / max(size, calibration.NEGLIGIBLE))
+        return float(np.sqrt(squares) / max(size, calibration.NEGLIGIBLE))

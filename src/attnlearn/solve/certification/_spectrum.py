@@ -124,5 +124,5 @@ def dense_spectrum(
     if not np.isfinite(matrix).all():
         return Spectrum(0.0, 0.0, size)
     values = np.linalg.eigvalsh((matrix + matrix.T) / 2)
-    smallest, rounding = float(values[0]), calibration.RIDGE * float(values[-1])
+    smallest, rounding = float(values[0]), calibration.RIDGE / calibration.DIGIT * float(values[-1])
     return Spectrum(max(smallest, 0.0), max(smallest - rounding, 0.0), size)

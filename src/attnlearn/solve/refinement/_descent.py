@@ -88,23 +88,30 @@ class Descent:
     def _stepped(self, now: Progress, precision: Precision, residual: float, scale: float) -> Progress:
         """Progress after a step that decreases the residual; with a `shrink` of NaN where none does."""
         at = linearize(now.scores, now.fit.linear, now.fit.factor, precision.solves, self.causal)
-        if now.by is None or residual > calibration.DIGIT:
-            now = now._replace(by=precondition(at))
-        found = self._damped_step(now, at, precision.residuals, residual, scale)
+        by = precondition(at) if now.by is None or residual > calibration.DIGIT else now.by
+        now = now._replace(by=by)
+        found = self._damped_step(now, at, by, precision.residuals, residual, scale)
         return now._replace(shrink=np.nan) if found is None else found
 
     def _damped_step(
-        self, now: Progress, at: Linearization, chunks: Chunks, residual: float, scale: float
+        self,
+        now: Progress,
+        at: Linearization,
+        by: Preconditioner,
+        chunks: Chunks,
+        residual: float,
+        scale: float,
     ) -> Progress | None:
         """Raise the damping until a step decreases the residual; None when none does."""
         fit, norm = now.fit, max(now.fit.cost, np.finfo(np.float64).tiny) ** 0.5
         rest = [(part / norm).astype(at.chunks.dtype) for part in fit.rest]
         accuracy = self._accuracy(residual, at.chunks.dtype)
-        damping, least = self.damping, calibration.in_precision(calibration.SOLVED, np.float32)
+        damping, raise_by = self.damping, 1 / calibration.ENOUGH_SHARE
+        least = calibration.in_precision(calibration.SOLVED, np.float32)
         while damping * least <= 1:
             self.trace.step_began = time.perf_counter()
             step = gauss_newton_step(
-                at, now.by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
+                at, by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
             )
             if passed(self.config.deadline):
                 return None
@@ -117,12 +124,11 @@ class Descent:
                 accepted=accepted, precision=chunks.dtype.name, solved=at.chunks.dtype.name,
             )  # fmt: skip
             if accepted:
-                kept = ratio > 1 - calibration.ENOUGH_SHARE  # the step kept what the linear model promised
-                self.damping = damping * (calibration.DIGIT if kept else 1.0)
-                return Progress(moved, new, now.by, float(np.sqrt(new.cost / fit.cost)), promised)
+                self.damping = damping * _damping_factor(ratio)
+                return Progress(moved, new, by, float(np.sqrt(new.cost / fit.cost)), promised)
             if promised <= calibration.NEGLIGIBLE**2 or len(self.trace.steps) >= self.config.max_steps:
                 return None
-            damping = max(damping, least) / calibration.DIGIT
+            damping, raise_by = max(damping, least) * raise_by, raise_by / calibration.HALVED
         return None
 
     def _accuracy(self, residual: float, dtype: np.dtype) -> float:
@@ -141,3 +147,14 @@ class Descent:
             return moved, eliminate(moved.astype(chunks.dtype), chunks, self.causal)
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
         return moved, eliminate(moved, chunks, self.causal, near=near)
+
+
+def _damping_factor(ratio: float) -> float:
+    """How the damping changes after a step that kept the share `ratio` of what the linear model promised.
+
+    >>> [_damping_factor(ratio) for ratio in (0.1, 0.5, 0.9)]
+    [3.0, 1.0, 0.1]
+    """
+    if ratio > 1 - calibration.ENOUGH_SHARE:
+        return calibration.DIGIT
+    return calibration.FAR_MORE if ratio < calibration.ENOUGH_SHARE else 1.0

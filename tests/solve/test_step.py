@@ -1,0 +1,54 @@
+"""Conjugate gradients solve the damped system, promise what the linear model gives, and end at a deadline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer
+from attnlearn.solve._chunks import cut
+from attnlearn.solve._linearize import linearize
+from attnlearn.solve._precondition import precondition
+from attnlearn.solve._regress import eliminate
+from attnlearn.solve._scores import Scores
+from attnlearn.solve._step import gauss_newton_step, projected_product, solve_normal
+
+
+@pytest.fixture
+def system(rng, seed):
+    layer = AttentionLayer.random(2, 4, seed=seed)
+    x = rng.standard_normal((300, 4, 4))
+    moved = layer.theta + 0.1 * rng.standard_normal(layer.theta.shape)
+    scores, chunks = Scores(moved, None, layer.query_bias), cut(x, layer(x), None)
+    fit = eliminate(scores, chunks, False)
+    at = linearize(scores, fit.linear, fit.factor, chunks, False)
+    return at, precondition(at), fit
+
+
+@pytest.mark.parametrize("damping", [0.0, 1.0])
+def test_the_system_is_solved(system, rng, damping):
+    at, by, _ = system
+    right = rng.standard_normal(at.scores.flat().size)
+    found = solve_normal(at, by, right, damping, 1e-8, 400)
+    image, follow = projected_product(at, by, found.t)
+    assert np.linalg.norm(image + damping * found.t - right) <= 1e-6 * np.linalg.norm(right)
+    np.testing.assert_allclose(found.follow, follow, atol=1e-6)
+
+
+def test_the_promise_is_the_decrease_of_the_linear_model(system):
+    at, by, fit = system
+    norm = fit.cost**0.5
+    step = gauss_newton_step(at, by, [part / norm for part in fit.rest], 1e-3, 1e-8, 400)
+    moved = at.scores.shaped(at.scores.flat() + 1e-3 * norm * step.scores.flat())
+    won = 1 - eliminate(moved, at.chunks, False).cost / fit.cost
+    assert 0 < step.predicted <= 0.5
+    assert won == pytest.approx(2 * 1e-3 * 2 * step.predicted, rel=0.05)  # the slope of t (2 - t) at zero
+
+
+def test_no_more_steps_than_allowed_and_none_after_the_deadline(system, rng):
+    at, by, _ = system
+    right = rng.standard_normal(at.scores.flat().size)
+    assert solve_normal(at, by, right, 0.0, 1e-12, 3).inner == 3
+    late = solve_normal(at, by, right, 0.0, 1e-12, 400, deadline=0.0)
+    assert late.inner == 0
+    assert not late.t.any()
