@@ -82,13 +82,17 @@ def _complain(text: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"attnlearn: {' '.join(text.split())}", file=sys.stderr)
+    from attnlearn._errors import one_line
+
+    print(f"attnlearn: {one_line(text, 10_000)}", file=sys.stderr)
     return code
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line, without the place in the code that says nothing to a user."""
-    print(f"attnlearn: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    from attnlearn._errors import one_line
+
+    print(f"attnlearn: warning: {one_line(str(message), 10_000)}", file=sys.stderr)
 
 
 def run() -> None:
