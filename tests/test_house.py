@@ -17,7 +17,8 @@ import attnlearn
 PACKAGE = Path(attnlearn.__file__).parent
 RANKS = {
     **dict.fromkeys(
-        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "engine"], 0
+        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "_jax", "engine"],
+        0,
     ),
     **dict.fromkeys(
         ["_attention", "_forward", "_layer", "_canonical", "_storage", "_summary", "_distance", "_maps"], 1
@@ -73,6 +74,16 @@ def test_imports_point_one_way(path: Path) -> None:
             continue
         assert (here, name[1]) not in FORBIDDEN, f"{here} must not import {name[1]}"
         assert RANKS[name[1]] <= RANKS[here], f"{here} must not import {name[1]}"
+
+
+def test_jax_is_imported_in_one_place() -> None:
+    """Ctrl-C inside its import may end the process; the modules of sculpting are imported after the layer, so after JAX."""
+    direct = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        if any(name[0] == "jax" for name in imported(path, top_level=False))
+    }
+    assert {name for name in direct if not name.startswith("recovery/sculpt/")} == {"_jax.py"}
 
 
 def public_objects() -> list[tuple[str, object]]:
