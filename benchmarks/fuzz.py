@@ -21,6 +21,7 @@ INPUTS = {
     "npz train": 5_000,
     "result JSON": 5_000,
     "checkpoint": 5_000,
+    "answers": 5_000,
     "pt": 1_000,
     "npz, whole recover": 5_000,
     "npz, whole train": 5_000,
