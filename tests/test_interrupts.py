@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+import uuid
 
 import pytest
 
 from attnlearn._interrupts import deferred_interrupts
+from benchmarks import kills
 
 PRESSED = """
 import signal, sys
@@ -47,6 +51,31 @@ def test_the_command_line_ends_with_130(tmp_path) -> None:
         "run()\n"
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "attnlearn: interrupted\n")
+
+
+IDLE = """
+import attnlearn.cli.__main__ as cli
+from attnlearn.engine import Engine
+
+def main():
+    Engine.parse(2).map(abs, [-1, 2, -3])
+    raise KeyboardInterrupt
+
+cli.main = main
+cli.run()
+"""
+
+
+def test_workers_that_wait_for_a_task_are_not_waited_for() -> None:
+    words = [sys.executable, "-c", IDLE]
+    mark = uuid.uuid4().hex
+    environment = os.environ | {kills.MARK: mark}
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+    assert (ended.returncode, ended.stderr) == (130, "")
+    ends = time.monotonic() + 10
+    while kills.marked(mark) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert kills.marked(mark) == []
 
 
 def test_ctrl_c_takes_effect_once_at_the_end_of_the_block() -> None:
