@@ -128,8 +128,9 @@ def _leave() -> None:
         import multiprocessing
 
         for child in multiprocessing.active_children():
-            with suppress(OSError, TypeError):
-                os.kill(child.pid, signal.SIGKILL)
+            if child.pid is not None:
+                with suppress(OSError):
+                    os.kill(child.pid, signal.SIGKILL)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

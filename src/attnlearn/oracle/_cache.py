@@ -88,7 +88,7 @@ class Cache:
         query = "SELECT dtype, tokens, out_dim, answer FROM answer WHERE key = ?"
         try:
             rows = [self._base.execute(query, (sequence_key(sequence),)).fetchone() for sequence in x]
-            return [None if row is None else _answer(*row, len(s)) for s, row in zip(x, rows, strict=True)]
+            return [None if row is None else _answer(row, len(s)) for s, row in zip(x, rows, strict=True)]
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
             raise self._refusal("damaged, delete", error) from error
 
@@ -156,8 +156,9 @@ class Cache:
         return ValueError(f"cache: {what} {self.path} ({one_line(str(error), 200)})")
 
 
-def _answer(dtype: str, tokens: int, out_dim: int, stored: bytes, asked: int) -> np.ndarray:
+def _answer(row: tuple, asked: int) -> np.ndarray:
     """The kept answer to a sequence of `asked` tokens; `ValueError` or `TypeError` unless it can be one."""
+    dtype, tokens, out_dim, stored = row
     require(dtype in ("<f4", "<f8"), "dtype", "must be float32 or float64", dtype)
     require(tokens == asked, "tokens", f"must be {asked}", tokens)
     answer = np.frombuffer(stored, dtype).reshape(tokens, out_dim)
