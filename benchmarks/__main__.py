@@ -161,7 +161,17 @@ def commit() -> str:
             ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
         )
         status = subprocess.run(
-            ["git", "status", "--porcelain", "-uno", "--", "src", "benchmarks/*.py", "tests/problems"],
+            [
+                "git",
+                "status",
+                "--porcelain",
+                "-uno",
+                "--",
+                "src",
+                "benchmarks/*.py",
+                "tests/problems",
+                "tests/fuzz",
+            ],
             capture_output=True,
             text=True,
             check=True,

@@ -21,9 +21,10 @@ INPUTS = {
     "npz train": 5_000,
     "result JSON": 5_000,
     "checkpoint": 5_000,
+    "answers": 5_000,
     "pt": 1_000,
-    "npz, whole recover": 200,
-    "npz, whole train": 200,
+    "npz, whole recover": 5_000,
+    "npz, whole train": 5_000,
 }
 """Inputs of the full tier."""
 SHARES = {"quick": 0.02, "bench": 0.1, "full": 1.0}
@@ -53,9 +54,11 @@ def summary(lines: list[dict[str, Any]]) -> str:
         if found:
             sums = {key: sum(r[key] for r in found) for key in ("inputs", "refused", "accepted", "hangs")}
             broken = sum(r["internal_errors"] for r in found)
-            slowest, peak = max(r["slowest"] for r in found), max(r["peak_mb"] for r in found)
+            slowest, peak, resident = (
+                max(r[key] for r in found) for key in ("slowest", "peak_mb", "resident_mb")
+            )
             counted = ", ".join(f"{key} {number}" for key, number in sums.items())
             rows.append(
-                f"{name}: {counted}, internal errors {broken}, slowest {slowest:.2f} s, grew {peak:.0f} MB"
+                f"{name}: {counted}, internal errors {broken}, slowest {slowest:.2f} s, grew {peak:.0f} MB to {resident:.0f} MB"
             )
     return "\n".join(rows)

@@ -83,8 +83,7 @@ def recovered(case: dict[str, Any], folder: str) -> dict[str, Any]:
     import resource
     import time
 
-    from attnlearn import data, distance, recover
-    from attnlearn import SpectralConfig
+    from attnlearn import SpectralConfig, data, distance, recover
 
     layer = truth(case)
     began = time.perf_counter()

@@ -1,8 +1,10 @@
-"""Fixtures shared by all tests: the seed, the real layers."""
+"""Fixtures shared by all tests: the seed, the real layers, signals as at a terminal."""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,3 +29,15 @@ def rng(seed: int) -> np.random.Generator:
 def layers() -> Path:
     """The folder of the real attention layers."""
     return LAYERS
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell that runs the suite in the background ignores Ctrl-C, and child processes would inherit that."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

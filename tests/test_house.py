@@ -18,7 +18,8 @@ import attnlearn
 PACKAGE = Path(attnlearn.__file__).parent
 RANKS = {
     **dict.fromkeys(
-        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "engine"], 0
+        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "_jax", "engine"],
+        0,
     ),
     **dict.fromkeys(
         ["_attention", "_forward", "_layer", "_canonical", "_storage", "_summary", "_distance", "_maps"], 1
@@ -82,8 +83,8 @@ ORDER = {
     **dict.fromkeys(["_blocks", "_problem", "_rows", "_intake"], 1),
     **dict.fromkeys(["_statistics", "_plan"], 2),
     "_signals": 3,
-    **dict.fromkeys(["moment", "wide", "_fit"], 4),
-    **dict.fromkeys(["_trail", "_growth", "_repairs"], 5),
+    **dict.fromkeys(["moment", "_fit"], 4),
+    **dict.fromkeys(["wide", "_trail", "_growth", "_repairs"], 5),
     **dict.fromkeys(["_outcome", "_proposer"], 6),
     **dict.fromkeys(["_of_moment", "_driver", "_conclude"], 7),
     "_of_search": 8,
@@ -142,6 +143,16 @@ def test_functions_and_files_of_recovery_are_short() -> None:
         functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
         long |= {f"{path.name}: {f.name}": n for f in functions if (n := lines_without_docstring(f)) > 40}
     assert not long
+
+
+def test_jax_is_imported_in_one_place() -> None:
+    """Ctrl-C inside its import may end the process; the modules of sculpting are imported after the layer, so after JAX."""
+    direct = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        if any(name[0] == "jax" for name in imported(path, top_level=False))
+    }
+    assert {name for name in direct if not name.startswith("recovery/sculpt/")} == {"_jax.py"}
 
 
 def public_objects() -> list[tuple[str, object]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +61,28 @@ class OracleError(AttnlearnError):
     """
 
 
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """Words of a file or a stranger, fit to be shown: one line, no control characters, at most `limit` characters.
+
+    A name in a file could otherwise move a terminal's cursor or turn the direction of writing.
+
+    >>> one_line("bad \\x1b[31mtoken\\x1b[0m\\n\\u202eabc")
+    'bad token abc'
+    """
+    line = " ".join(_ESCAPES.sub("", text).split())
+    line = "".join(letter for letter in line if unicodedata.category(letter)[0] != "C")
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
 def describe(value: Any, limit: int = 80) -> str:
     """`value` in at most `limit` characters, on one line; arrays by shape and dtype, paths as they were typed."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None and tuple(shape) != ():
         return f"an array of shape {tuple(shape)} and dtype {dtype}"
-    text = " ".join((str(value) if isinstance(value, PurePath) else repr(value)).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return one_line(str(value) if isinstance(value, PurePath) else repr(value), limit)
 
 
 def require(condition: bool, parameter: str, rule: str, value: Any) -> None:

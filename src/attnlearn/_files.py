@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._errors import one_line
 from attnlearn._memory import require_room
 
 JSON_DEPTH = 64
@@ -246,7 +247,7 @@ def _safetensors_handle(path: str | os.PathLike[str]) -> Iterator[Any]:
         with safe_open(target, framework="numpy") as handle:
             yield handle
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        first = (str(error) or type(error).__name__).splitlines()[0][:200]
+        first = one_line(str(error) or type(error).__name__, 200)
         raise ValueError(f"path: must be a valid safetensors file, got {target} ({first})") from error
 
 

@@ -5,10 +5,8 @@ F(X) = sum_i softmax(X Theta_i X^T + 1 (X c_i)^T) X W_i + b. Its values alone co
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-
 from attnlearn._attention import Parameters
+from attnlearn._jax import jax, jnp
 
 
 # Inside, arrays run (sequence, query, head, key): then every product is one GEMM over all rows or one product

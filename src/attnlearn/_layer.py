@@ -11,12 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._attention import Parameters, evaluate
 from attnlearn._errors import require
+from attnlearn._jax import jax
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 

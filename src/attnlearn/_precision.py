@@ -25,7 +25,7 @@ def precision(dtype: Any) -> AbstractContextManager[Any]:
     ...     str(jnp.zeros(2).dtype)
     'float64'
     """
-    import jax
+    from attnlearn._jax import jax
 
     dtype = np.dtype(dtype)
     require(dtype in FLOATS, "dtype", "must be float32 or float64", str(dtype))

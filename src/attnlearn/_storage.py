@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlearn._attention import Parameters
+from attnlearn._errors import one_line
 from attnlearn._files import read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
 from attnlearn._version import __version__
@@ -53,7 +54,7 @@ def layer_from_tensors(
         )
     if metadata.get("version") != VERSION:
         raise ValueError(
-            f"path: must have layer format version {VERSION}, got {metadata.get('version')} in {path}"
+            f"path: must have layer format version {VERSION}, got {one_line(str(metadata.get('version')), 40)} in {path}"
         )
     missing = [name for name in Parameters._fields if name not in tensors]
     if missing:

@@ -308,3 +308,40 @@ def test_a_header_that_begins_like_a_pickle_is_none(tmp_path) -> None:
         seen.add(path.read_bytes()[0])
         assert attnlearn.load(path) == layer
     assert 0x80 in seen
+
+
+HOSTILE_NAME = "self\x1b[2J_attn\nsecond line"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (f"{HOSTILE_NAME}.q_proj.weight",),
+        (HOSTILE_NAME,),
+        tuple(f"{HOSTILE_NAME}.{i}.{name}_proj.weight" for i in range(2) for name in "qkvo"),
+        (*(f"{name}_proj.weight" for name in "qkvo"), HOSTILE_NAME),
+    ],
+)
+def test_names_in_a_file_reach_no_terminal_as_control_characters(names, path):
+    save_file({name: np.eye(4) for name in names}, path)
+    with pytest.raises(ValueError, match=r"^path: must hold") as caught:
+        attnlearn.load(path, num_heads=2)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("version", ["\x1b[2J", "9" * 5000])
+def test_a_strange_version_is_shown_in_plain_words(version, path):
+    save_file({"theta": np.eye(2)}, path, {"format": "attnlearn/layer", "version": version})
+    with pytest.raises(ValueError, match="version 1, got") as caught:
+        attnlearn.load(path)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("bias", [1e20, 1e200])
+def test_keys_too_large_to_be_checked_are_refused_without_a_warning(bias, path):
+    weights = {f"{name}_proj.weight": np.eye(4) for name in "qkvo"}
+    biases = {f"{name}_proj.bias": np.full(4, bias if name == "k" else 0.0) for name in "qkv"}
+    save_file(weights | biases, path)
+    with pytest.raises(attnlearn.AttnlearnError, match="self-check failed"):
+        attnlearn.load(path, num_heads=2, causal=False)

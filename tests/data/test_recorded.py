@@ -236,6 +236,15 @@ def test_manifests_that_are_not_json_objects_are_refused(folder, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["version", "dtype", "shards"])
+def test_what_a_manifest_says_is_shown_in_plain_words(folder, name):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: "\x1b[2J\nsecond line"}))
+    with pytest.raises(ValueError, match=r"^path: must be a folder of recorded activations") as caught:
+        Recorded(folder)
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize("name", ["causal", "shards", "tokens", "fingerprint", "dtype", "masked"])
 def test_a_missing_field_is_refused(folder, name):
     path = folder / "manifest.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -117,3 +118,7 @@ def slowly(value):
     """The value, after a moment in which its successors wait."""
     time.sleep(0.02)
     return value
+
+
+def deaf(number):
+    return number in signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnlearn._files import temporary_name
+from attnlearn._files import read_tensors, temporary_name, write_tensors
 from attnlearn.engine import Checkpoint, CheckpointError, array_hash
+from attnlearn.engine._checkpoint import _metadata
 from attnlearn.engine._encode import decode, encode
 
 ROOT = Path(__file__).parents[2]
@@ -238,6 +239,26 @@ def finish(folder, steps, pause):
     output, errors = run_worker(folder, steps, pause).communicate(timeout=120)
     assert errors == ""
     return output.removeprefix("ready\n")
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "two\nlines", "\x1b[2Jgone", "\u202eback"])
+def test_what_a_damaged_state_says_is_one_short_plain_line(value, tmp_path):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        checkpoint.save("fit", {"x": np.ones(2)})
+    tensors, _ = read_tensors(tmp_path / "state-000001.safetensors")
+    text = json.dumps({"name": "fit", "state": {"x": {"$array": [value, "<f8", [2]]}}})
+    write_tensors(tmp_path / "state-000001.safetensors", tensors, _metadata(tensors, text))
+    with Checkpoint(tmp_path, {}, resume=True) as checkpoint, pytest.raises(CheckpointError) as caught:
+        checkpoint.load()
+    assert len(str(caught.value)) < 600
+    assert str(caught.value).isprintable()
+
+
+def test_a_foreign_identity_is_named_in_plain_words(tmp_path):
+    Checkpoint(tmp_path, {"\x1b[2J\nseed": 0}, resume=False).close()
+    with pytest.raises(CheckpointError, match=r"^the checkpoint is of another problem: seed was 0") as caught:
+        Checkpoint(tmp_path, {}, resume=True)
+    assert str(caught.value).isprintable()
 
 
 def killed_runs_end_in_the_same_bytes(tmp_path, kills, rng):

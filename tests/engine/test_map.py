@@ -277,3 +277,10 @@ def test_ctrl_c_stops_the_workers():
     output, errors = process.communicate(timeout=60)
     assert output == "interrupted\n"
     assert "Traceback" not in errors
+
+
+def test_workers_hear_no_ctrl_c_and_the_parent_does(seed):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert Engine.parse("2").map(_work.deaf, [signal.SIGINT, signal.SIGTERM]) == [True, False]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert signal.SIGINT not in before

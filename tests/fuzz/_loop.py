@@ -1,9 +1,10 @@
-"""The loop: damage, read, count. An internal error is anything but a refusal in one line."""
+"""The loop: damage, read, count. An internal error is anything but a refusal in one line without control characters."""
 
 from __future__ import annotations
 
 import signal
 import time
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ class Hang(BaseException):
 
 @dataclass
 class Tally:
-    """What became of the inputs of one run."""
+    """What became of the inputs of one run; `peak_mb` is the growth of the process, `resident_mb` all of it at its peak."""
 
     inputs: int = 0
     refused: int = 0
@@ -35,6 +36,7 @@ class Tally:
     internal: list[str] = field(default_factory=list)
     slowest: float = 0.0
     peak_mb: float = 0.0
+    resident_mb: float = 0.0
 
 
 def fuzz(name: str, folder: Path, seed: int, inputs: int) -> Tally:
@@ -53,7 +55,8 @@ def fuzz(name: str, folder: Path, seed: int, inputs: int) -> Tally:
         tally.hangs += ended == "hang"
         if ended.startswith("internal"):
             tally.internal.append(f"({seed}, {number}) {ended}")
-    tally.peak_mb = peak() - before
+    tally.resident_mb = peak()
+    tally.peak_mb = tally.resident_mb - before
     return tally
 
 
@@ -66,9 +69,8 @@ def outcome(target: Any) -> str:
         return "hang"
     except (AttnlearnError, ValueError) as error:
         text = str(error)
-        return (
-            "refused" if "\n" not in text and len(text) < 2000 else f"internal: several lines: {text[:200]!r}"
-        )
+        plain = len(text) < 2000 and not any(unicodedata.category(letter) == "Cc" for letter in text)
+        return "refused" if plain else f"internal: not one plain line: {text[:200]!r}"
     except Exception as error:
         return f"internal: {type(error).__name__}: {str(error)[:200]}"
     return "accepted"

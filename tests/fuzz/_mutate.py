@@ -25,6 +25,8 @@ TEXTS = (
     "nan",
     "O",
     "U999",
+    "two\nlines",
+    "\x1b[2J",
 )
 
 

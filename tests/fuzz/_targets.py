@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import sqlite3
 import warnings
 import zipfile
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from attnlearn.data import Gaussian, Recorded, RecordedWriter, as_examples
 from attnlearn.engine import Checkpoint, Tools, run_phases
 from attnlearn.engine._checkpoint import _metadata
 from attnlearn.engine._encode import encode
+from attnlearn.oracle import Oracle
 from attnlearn.training import TrainConfig, train_file
 from attnlearn.training._command import load_examples
 from attnlearn.training._problem import make_problem
@@ -276,6 +278,71 @@ class CheckpointFolder:
             run_phases(self.PHASES[:1], None, State(), Tools(), checkpoint)
 
 
+class AnswerCache:
+    """Answers of an oracle on disk: damage to bytes of the file and to its rows."""
+
+    DAMAGE = (
+        "UPDATE answer SET dtype = ?",
+        "UPDATE answer SET tokens = ?",
+        "UPDATE answer SET out_dim = ?",
+        "UPDATE answer SET answer = ?",
+        "UPDATE probe SET tokens = ?",
+        "UPDATE probe SET dim = ?",
+        "UPDATE probe SET dtype = ?",
+        "UPDATE probe SET out_dim = ?",
+        "UPDATE probe SET answer = ?",
+        "UPDATE probe SET tolerance = ?",
+        "UPDATE about SET schema = ?",
+    )
+    VALUES = (
+        None,
+        -1,
+        0,
+        1,
+        3,
+        10**6,
+        2**62,
+        0.5,
+        1e308,
+        "O",
+        "<f8",
+        "<f4",
+        "|V8",
+        "two\nlines",
+        b"",
+        b"12345678",
+        b"\xff" * 96,
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.layer = folder / "cache", AttentionLayer.random(1, 4)
+        self.x = Gaussian(tokens=3, dim=4).sample(6)
+        self.read()
+        (self.path,) = self.folder.glob("*.sqlite")
+        self.good = self.path.read_bytes()
+
+    def damage(self, rng: np.random.Generator) -> None:
+        for leftover in self.folder.glob("*.sqlite-journal"):
+            leftover.unlink()
+        if rng.integers(2):
+            self.path.write_bytes(mutated_bytes(self.good, rng))
+            return
+        self.path.write_bytes(self.good)
+        base = sqlite3.connect(self.path)
+        with base:
+            for _ in range(rng.integers(1, 3)):
+                words, value = (
+                    self.DAMAGE[rng.integers(len(self.DAMAGE))],
+                    self.VALUES[rng.integers(len(self.VALUES))],
+                )
+                base.execute(words, (value,))
+        base.close()
+
+    def read(self) -> None:
+        with Oracle.wrap(self.layer, cache=self.folder, retries=0) as oracle:
+            oracle(self.x)
+
+
 class TorchCheckpoint:
     """A state dict of torch; damage to bytes and to the pickle inside."""
 
@@ -319,6 +386,7 @@ TARGETS: dict[str, Any] = {
     "npz train": NpzTrain,
     "result JSON": ResultJson,
     "checkpoint": CheckpointFolder,
+    "answers": AnswerCache,
     "pt": TorchCheckpoint,
     "npz, whole recover": NpzRecover,
     "npz, whole train": NpzTrainWhole,

@@ -2,11 +2,12 @@
 
     _liar.py WAY AFTER MEMORY [SECRET ...]
 
-answers AFTER queries rightly (as a layer that averages its tokens) and then misbehaves; once it has, the file MEMORY is
+answers AFTER queries rightly (as a layer of one head) and then misbehaves; once it has, the file MEMORY is
 there and later starts misbehave at once.
 """
 
 import json
+import math
 import os
 import signal
 import struct
@@ -15,6 +16,7 @@ import sys
 import time
 
 DIM = 4
+THETA = ((0.4, 0.3, -0.2, 0.1), (-0.3, 0.2, 0.5, -0.1), (0.2, -0.4, 0.3, 0.6), (0.1, 0.5, -0.3, 0.2))
 HELLO = {"kind": "hello", "protocol": 2, "dim": DIM, "out_dim": DIM, "dtype": "float64"}
 
 
@@ -122,13 +124,24 @@ def receive(size):
     return data
 
 
-def averages(header, body):
+def product(rows, columns):
+    return [[sum(a * b for a, b in zip(row, column)) for column in columns] for row in rows]
+
+
+def attend(rows):
+    """softmax(X Theta X^T) X, with a Theta of full rank."""
+    outputs = []
+    for scores in product(product(rows, list(zip(*THETA))), rows):
+        weights = [math.exp(score - max(scores)) for score in scores]
+        outputs += [sum(w * v for w, v in zip(weights, column)) / sum(weights) for column in zip(*rows)]
+    return outputs
+
+
+def right(header, body):
     n, k, d = header["shape"]
     x = struct.unpack(f"<{n * k * d}d", body)
-    y = []
-    for i in range(n):
-        rows = [x[(i * k + j) * d : (i * k + j + 1) * d] for j in range(k)]
-        y += [sum(column) / k for column in zip(*rows)] * k
+    rows = [x[i * d : (i + 1) * d] for i in range(n * k)]
+    y = [value for i in range(n) for value in attend(rows[i * k : (i + 1) * k])]
     return {"kind": "answer", "number": header["number"], "dtype": "float64", "shape": [n, k, d]}, y
 
 
@@ -142,7 +155,7 @@ def main(way, after, memory):
     while True:
         sizes = struct.unpack("<IQ", receive(12))
         header = json.loads(receive(sizes[0]))
-        answer = averages(header, receive(sizes[1]))
+        answer = right(header, receive(sizes[1]))
         if not broken and answered < int(after):
             say(frame(*answer))
         else:

@@ -7,6 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer, OracleError
 from attnlearn.oracle import Oracle
+from attnlearn.oracle._cache import CacheWarning
 
 
 class Counting:
@@ -157,3 +158,47 @@ def test_foreign_files_are_refused(layer, x, tmp_path):
     file.write_bytes(b"no database" * 1000)
     with pytest.raises(ValueError, match=r"^cache: "):
         Oracle.wrap(layer, cache=tmp_path)(x)
+
+
+DAMAGE = {
+    "UPDATE answer SET dtype = 'O'": "damaged, delete",
+    "UPDATE answer SET tokens = 2": "damaged, delete",
+    "UPDATE answer SET out_dim = NULL": "damaged, delete",
+    "UPDATE answer SET answer = x'00'": "damaged, delete",
+    "UPDATE answer SET out_dim = 2, tokens = 6, answer = zeroblob(96)": "damaged, delete",
+    "UPDATE answer SET out_dim = 2, answer = zeroblob(48)": "must hold answers of one dimension",
+    "UPDATE probe SET tokens = 1000000": "damaged, delete",
+    "UPDATE probe SET dtype = 'two' || char(10) || 'lines'": "damaged, delete",
+    "UPDATE probe SET answer = NULL": "damaged, delete",
+    "UPDATE probe SET tolerance = 9e999": "damaged, delete",
+}
+
+
+@pytest.mark.parametrize("words", DAMAGE)
+def test_a_damaged_file_is_refused_in_one_line(words, layer, x, tmp_path):
+    with cached(layer, tmp_path) as oracle:
+        oracle(x)
+    (path,) = tmp_path.glob("*.sqlite")
+    base = sqlite3.connect(path)
+    with base:
+        base.execute(words)
+    base.close()
+    with (
+        cached(layer, tmp_path) as oracle,
+        pytest.raises(ValueError, match=rf"^cache: {DAMAGE[words]}") as caught,
+    ):
+        oracle(x)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_answers_that_cannot_be_kept_are_a_warning(layer, x, tmp_path):
+    with cached(layer, tmp_path) as oracle:
+        first = oracle(x[:1])
+        base = oracle._cache._base
+        pages = base.execute("PRAGMA page_count").fetchone()[0]
+        base.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own full disk
+        many = np.concatenate([x + shift for shift in range(40)])
+        with pytest.warns(CacheWarning, match=r"answers are not kept in .*database or disk is full"):
+            np.testing.assert_allclose(oracle(many), layer(many), rtol=1e-12)
+        np.testing.assert_array_equal(oracle(x[:1]), first)

@@ -20,9 +20,11 @@ from attnlearn.oracle import Oracle, ProcessSource, parse
 from tests.engine._work import alive
 
 from . import _liar
+from ._phases import START, Watched, everywhere, middles
 
 LIAR = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_liar.py"))]
 MIDDLE = "7"
+NEVER = "1000000"
 SECRETS = ["--api-key=SEKRET123", "--password", "SEKRET456"]
 
 CAUSES = {
@@ -66,33 +68,47 @@ CAUSES = {
 }
 PATIENT = {name for name, cause in CAUSES.items() if "within" in cause}
 TIME = PATIENT | {"closes its output", "output closed"}
-STARTS = [
-    pytest.param(name, after, marks=[pytest.mark.slow] * (name in TIME and after == MIDDLE))
-    for name in CAUSES
-    for after in ("0", MIDDLE)
-]
 
 
 def test_every_way_has_a_cause():
     assert set(CAUSES) | {"children", "twice"} == set(_liar.GREETINGS) | set(_liar.ANSWERS)
 
 
-@pytest.mark.parametrize(("way", "after"), STARTS)
-def test_ways_to_fail(way, after, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """The number of queries before the middle of every phase."""
+    progress, calls = Watched(), []
+    source = ProcessSource([*LIAR, "exit", NEVER, str(tmp_path_factory.mktemp("straight") / "memory")])
+    ask = source.ask
+
+    def noted(x):
+        calls.append(progress.now)
+        return ask(x)
+
+    source.ask = noted
+    with Oracle.wrap(source) as oracle:
+        assert extract(oracle, _liar.DIM, progress=progress).certified
+    return middles(calls)
+
+
+@pytest.mark.parametrize(("way", "place"), everywhere(CAUSES, slow=TIME))
+def test_ways_to_fail(way, place, places, tmp_path, monkeypatch):
     monkeypatch.setattr("attnlearn.oracle._patience.BACKOFF_SECONDS", 0.01)
+    after, progress = str(places[place]), Watched()
     source = ProcessSource([*LIAR, way, after, str(tmp_path / "memory"), *SECRETS], timeout=10.0)
     if way in PATIENT:
         source.timeout = 0.7
     with Oracle.wrap(source, retries=0 if way in PATIENT and after == "0" else 1) as oracle:
         started = time.monotonic()
-        solution = extract(oracle, _liar.DIM, progress=False, raise_on_failure=False)
+        solution = extract(oracle, _liar.DIM, progress=progress, raise_on_failure=False)
         assert time.monotonic() - started < 10
+    assert place == START or progress.now == place
     assert solution.outcome is Outcome.ORACLE_FAILED
     error = solution.stats["error"]
     assert re.search(CAUSES[way], error), error
     assert error.isprintable()
     assert "SEKRET" not in json.dumps(solution.to_json())
-    assert after == "0" or solution.stats["sequences"] >= int(MIDDLE)
+    assert solution.stats["sequences"] >= int(after)
 
 
 def test_a_program_that_answers_twice_is_started_again_each_time(tmp_path, monkeypatch):

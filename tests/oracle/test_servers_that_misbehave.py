@@ -1,4 +1,4 @@
-"""Every way in which a server can fail ends in ORACLE_FAILED with its cause, in bounded time, from the start and later."""
+"""Every way in which a server can fail ends in ORACLE_FAILED with its cause, in bounded time, from the start and in every phase."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from attnlearn.extraction import extract
 from attnlearn.oracle import HttpSource, Oracle
 
 from . import _servers
+from ._phases import START, Watched, everywhere, middles
 from ._servers import RawServer
 
-MIDDLE = 7
+MIDDLE = "measure"
 SECRET = "s3cr3t/do+not=store"
 
 
@@ -33,22 +34,43 @@ def layer():
     return AttentionLayer.random(num_heads=1, dim=_servers.DIM, seed=3)
 
 
+@pytest.fixture(scope="module")
+def places(layer):
+    """The number of queries before the middle of every phase."""
+    progress, calls = Watched(), []
+
+    def note(server, header, y):
+        calls.append(progress.now)
+        return header, y
+
+    server = RawServer(layer, honest, 0, greets=False, lies=note)
+    try:
+        assert extract(server.address, _servers.DIM, progress=progress).certified
+    finally:
+        server.close()
+    return middles(calls)
+
+
 @pytest.fixture
-def failing(layer, monkeypatch):
+def failing(layer, places, monkeypatch):
     """Extract from a server, and say how that ended."""
     monkeypatch.setattr("attnlearn.oracle._patience.BACKOFF_SECONDS", 0.01)
     monkeypatch.setenv("TEACHER_TOKEN", SECRET)
     servers = []
 
-    def fails(cause, way, after, timeout=5.0, retries=1, **lies):
+    def fails(cause, way, place, timeout=5.0, retries=1, **lies):
+        after, progress = places[place], Watched()
+        if place == START and lies:
+            after = 1
         server = RawServer(layer, way, after, **lies)
         servers.append(server)
         source = HttpSource(
             server.address, secret_variable="TEACHER_TOKEN", timeout=timeout, max_bytes=100_000
         )
         oracle, started = Oracle.wrap(source, retries=retries), time.monotonic()
-        solution = extract(oracle, _servers.DIM, progress=False, raise_on_failure=False)
+        solution = extract(oracle, _servers.DIM, progress=progress, raise_on_failure=False)
         assert time.monotonic() - started < 5 * timeout
+        assert place == START or progress.now == place
         assert solution.outcome is Outcome.ORACLE_FAILED
         error = solution.stats["error"]
         assert re.search(cause, error), error
@@ -64,31 +86,28 @@ def failing(layer, monkeypatch):
         server.close()
 
 
-@pytest.mark.parametrize("after", [0, MIDDLE])
-@pytest.mark.parametrize("name", _servers.WAYS)
-def test_ways_to_fail(name, after, failing):
+@pytest.mark.parametrize(("name", "place"), everywhere(_servers.WAYS))
+def test_ways_to_fail(name, place, failing):
     way, cause = _servers.WAYS[name]
-    failing(cause, way, after, timeout=1.0 if "retry now" in name else 5.0)
+    failing(cause, way, place, timeout=1.0 if "retry now" in name else 5.0)
 
 
-@pytest.mark.parametrize("after", [0, pytest.param(MIDDLE, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", _servers.SLOW_WAYS)
-def test_ways_to_be_slow(name, after, failing):
+@pytest.mark.parametrize(("name", "place"), everywhere(_servers.SLOW_WAYS, slow=_servers.SLOW_WAYS))
+def test_ways_to_be_slow(name, place, failing):
     way, cause = _servers.SLOW_WAYS[name]
-    failing(cause, way, after, timeout=0.7, retries=0)
+    failing(cause, way, place, timeout=0.7, retries=0)
 
 
-@pytest.mark.parametrize("after", [1, MIDDLE])
-@pytest.mark.parametrize("name", _servers.LIES)
-def test_ways_to_lie(name, after, failing):
+@pytest.mark.parametrize(("name", "place"), everywhere(_servers.LIES))
+def test_ways_to_lie(name, place, failing):
     lie, cause = _servers.LIES[name]
-    failing(cause, honest, after, lies=lie)
+    failing(cause, honest, place, lies=lie)
 
 
 @pytest.mark.parametrize("name", _servers.GREETINGS)
 def test_ways_to_greet(name, failing):
     greeting, cause = _servers.GREETINGS[name]
-    failing(cause, _servers.body(lambda right: json.dumps(greeting).encode()), 0)
+    failing(cause, _servers.body(lambda right: json.dumps(greeting).encode()), START)
 
 
 @pytest.mark.parametrize("form", ["{0}", "Bearer {0}!", "{1}", "{2}", "S3CR3T/do+not=store"])

@@ -221,6 +221,9 @@ def test_weights_cannot_be_changed(solution):
         ({"init": "ones"}, "init: must be one of"),
         ({"max_steps": 0}, "max_steps: must be an integer >= 1"),
         ({"x": np.zeros((40, 6))}, "x: must have shape"),
+        ({"x": np.full((40, 4, 6), 1e200)}, "x: must hold no token above 1e.77 in float64"),
+        ({"x": np.full((40, 4, 6), 1e20, np.float32)}, "x: must hold no token above 4e.09 in float32"),
+        ({"test": (np.full((3, 4, 6), 1e200), np.ones(3))}, "test x: must hold no token above"),
         ({"test": (np.zeros((3, 5, 6)), np.ones(3))}, "test: must have tokens of shape"),
     ],
 )

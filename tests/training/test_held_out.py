@@ -1,6 +1,7 @@
 """The measured tier: intervals that hold, new examples told from old ones."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from attnlearn.data import TokenizedMixture
 from attnlearn.training import TrainConfig, bounds, fit
 from attnlearn.training._calibration import INTERVAL_CONFIDENCE
-from attnlearn.training._held_out import error_interval, loss_interval, sort_out
+from attnlearn.training._held_out import error_interval, loss_interval, measured_checks, sort_out
+from attnlearn.training._problem import make_problem
 
 DRAWS = 1500
 LEAST = INTERVAL_CONFIDENCE - 3 * math.sqrt(INTERVAL_CONFIDENCE * (1 - INTERVAL_CONFIDENCE) / DRAWS)
@@ -51,6 +53,16 @@ def test_the_old_interval_did_not_cover(seed):
     losses, mean = badly_wrong(np.random.default_rng(seed), (DRAWS, 60))
     half = stats.t.ppf(0.975, 59) * losses.std(axis=1, ddof=1) / 60**0.5
     assert np.mean(np.abs(losses.mean(axis=1) - mean) <= half) < 0.8
+
+
+def test_answers_that_overflowed_are_wrong_at_any_loss(rng):
+    x = rng.standard_normal((40, 3, 2))
+    problem = make_problem(x, np.sign(x[:, 0, 0]), num_heads=1, test=(x[:5] + 1, np.ones(5)))
+    classifier = SimpleNamespace(u=np.ones((1, 3, 2)), decision=lambda x: np.full(len(x), np.nan))
+    claims, _, figures = measured_checks(problem, classifier, 0.5)
+    assert (figures["error"], figures["loss"]) == (1.0, math.inf)
+    assert 0 < figures["loss_interval"][0] < figures["loss_interval"][1] == math.inf
+    assert "between 47.82 % and 100.00 %" in claims[0].text
 
 
 def test_the_loss_interval_shrinks(seed):

@@ -1,11 +1,25 @@
 """Hostile problems: no established claim is false, and what deserves a certificate gets one."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 from attnlearn.training import plan
 from tests.problems._training import TRAINING
 from tests.problems._training_judge import judge, phi, run_training
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A learnable problem and its run, for every seed once."""
+
+    @cache
+    def run(seed):
+        problem = TRAINING["learnable"](np.random.default_rng(seed))
+        return problem, run_training(problem)
+
+    return run
 
 
 @pytest.mark.parametrize("family", TRAINING)
@@ -31,20 +45,19 @@ def test_one_contradiction_makes_a_plan_inseparable(seed):
     assert not plan(*problem.train, num_heads=4, heads=(), seed=seed).separable
 
 
-def test_the_judge_computes_the_model_itself(seed):
-    problem = TRAINING["learnable"](np.random.default_rng(seed))
-    model = run_training(problem).layer
+def test_the_judge_computes_the_model_itself(seed, learned):
+    problem, solution = learned(seed)
+    model = solution.layer
     np.testing.assert_allclose(
         phi(model.u, model.w, problem.train[0]), model.decision(problem.train[0]), rtol=1e-9
     )
 
 
-def test_the_judge_sees_a_false_claim(seed):
+def test_the_judge_sees_a_false_claim(seed, learned):
     """A judge that never objects proves nothing."""
     import dataclasses
 
-    problem = TRAINING["learnable"](np.random.default_rng(seed))
-    solution = run_training(problem)
+    problem, solution = learned(seed)
     lying = []
     for claim in solution.certificate.claims:
         lie = {"error_interval": [0.4, 0.5]} if claim.code == "M" else {"bound": 1e-6}

@@ -10,12 +10,15 @@ import atexit
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+LEAVE_SECONDS = 10.0
+"""For what an interrupted command does at its end: temporary folders and programs need well under a second."""
 DONE, INTERNAL, USAGE, NOT_CERTIFIED, ORACLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
@@ -82,13 +85,17 @@ def _complain(text: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"attnlearn: {' '.join(text.split())}", file=sys.stderr)
+    from attnlearn._errors import one_line
+
+    print(f"attnlearn: {one_line(text, 10_000)}", file=sys.stderr)
     return code
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line, without the place in the code that says nothing to a user."""
-    print(f"attnlearn: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    from attnlearn._errors import one_line
+
+    print(f"attnlearn: warning: {one_line(str(message), 10_000)}", file=sys.stderr)
 
 
 def run() -> None:
@@ -104,15 +111,31 @@ def run() -> None:
         ""
     )  # CPython remembers an interrupt inside any exec of a text until the next one, and would end by the signal
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a handler of ours would be gone before the interpreter is
-    if (
-        code == INTERRUPTED
-    ):  # modules in C that were interrupted while they were imported may crash when they are torn down
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
+    if code == INTERRUPTED:
+        _leave()
     sys.exit(code)
+
+
+def _leave() -> None:
+    """End now, with 130: modules in C that were interrupted while they were imported may crash when they are torn down.
+
+    Workers that wait for the next task would be waited for, so they are ended first. Nothing may take longer than `LEAVE_SECONDS`.
+    """
+    late = threading.Timer(LEAVE_SECONDS, os._exit, (INTERRUPTED,))
+    late.daemon = True
+    late.start()
+    if "multiprocessing" in sys.modules:
+        import multiprocessing
+
+        for child in multiprocessing.active_children():
+            if child.pid is not None:
+                with suppress(OSError):
+                    os.kill(child.pid, signal.SIGKILL)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

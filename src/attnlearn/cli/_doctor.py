@@ -20,10 +20,10 @@ def doctor(*, json: Json = None) -> None:
     import platform
     from importlib import metadata
 
-    import jax
     import numpy as np
 
     from attnlearn import AttentionLayer, __version__
+    from attnlearn._jax import jax
 
     require_outputs(json=json)
 

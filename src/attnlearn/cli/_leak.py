@@ -18,6 +18,7 @@ def leak(
     decimals: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     noise: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
     budget: int | None = None,
+    cache: Path | None = None,
     timeout: Timeout = None,
     retries: Retries = None,
     plot: Path | None = None,
@@ -35,6 +36,8 @@ def leak(
         Standard deviations of noise added to the answers, beside none.
     budget
         Largest number of sequences to ask per setting.
+    cache
+        Folder for answers, so that an interrupted run does not ask twice.
     timeout
         Seconds that one call of the oracle may take (60), and that it may ask us to wait.
     retries
@@ -42,6 +45,7 @@ def leak(
     plot
         Write the curves to this file (.png, .pdf or .svg).
     """
+    from attnlearn._errors import OracleError
     from attnlearn.extraction import leak as measure
     from attnlearn.oracle import parse
 
@@ -55,11 +59,13 @@ def leak(
                 decimals=(None, *(decimals or ())),
                 noise=(0.0, *(noise or ())),
                 budget=budget,
+                cache=cache,
                 seed=options.seed,
                 progress=options.progress,
             )
-    except KeyboardInterrupt as interrupt:
-        if (finished := getattr(interrupt, "leak", None)) is not None:
+    except (KeyboardInterrupt, OracleError) as ending:
+        finished = getattr(ending, "leak", None)
+        if finished is not None and finished.rows:
             _show(finished, plot, options)
         raise
     _show(found, plot, options)

@@ -91,7 +91,12 @@ def self_check(layer: AttentionLayer, source: Source) -> AttentionLayer:
         # A value bias that the output bias cancels leaves small outputs with the rounding of large ones.
         bias = source.output(np.zeros((1, source.num_heads * _value_dim(source, tokens))))
         error = np.abs(ours - wanted).max() / max(np.abs(wanted).max(), np.abs(bias).max(), TINY)
-    if not error <= check_tolerance(*_sizes(source, tokens)):
+        tolerance = check_tolerance(*_sizes(source, tokens))
+    if not tolerance < 1:
+        raise AttnlearnError(
+            "converter self-check failed: queries and keys cancel from numbers too large for float64"
+        )
+    if not error <= tolerance:
         raise AttnlearnError(
             f"converter self-check failed: the layer differs from Q/K/V/O by a relative {error:.1e}"
         )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from attnlearn._errors import one_line
 from attnlearn.convert._refusals import refuse_names
 
 
@@ -177,12 +178,14 @@ def choose_block(names: Sequence[str], prefix: str | None, parameter: str) -> Fo
             else f"prefix: must name one attention block, got {prefix!r}, which matches {_listing(complete)}"
         )
     if broken:
-        raise ValueError(f"{parameter}: must hold every tensor of a block, got {'; '.join(broken[:3])}")
+        raise ValueError(
+            f"{parameter}: must hold every tensor of a block, got {one_line('; '.join(broken[:3]))}"
+        )
     refuse_names(parameter, [], names)
     kinds = ", ".join(layout.name for layout in LAYOUTS)
     found = ", ".join(sorted(names)[:6]) + (", ..." if len(names) > 6 else "")
     raise ValueError(
-        f"{parameter}: must hold an attention block in a known layout ({kinds}), got {found or 'nothing'}"
+        f"{parameter}: must hold an attention block in a known layout ({kinds}), got {one_line(found) or 'nothing'}"
     )
 
 
@@ -194,7 +197,7 @@ def _refuse_strangers(found: Found, names: Sequence[str], parameter: str) -> Non
     for name in inside:
         if name not in own and not re.search(found.layout.ignored, name[len(found.prefix) :]):
             raise ValueError(
-                f"{parameter}: must hold only the tensors of a {found.layout.name} block, got the unknown {name}"
+                f"{parameter}: must hold only the tensors of a {found.layout.name} block, got the unknown {one_line(name, 200)}"
             )
 
 
@@ -210,5 +213,5 @@ def _first(known: set[str], prefix: str, options: tuple[str, ...]) -> str | None
 
 
 def _listing(blocks: Sequence[Found], limit: int = 12) -> str:
-    text = ", ".join(str(block) for block in blocks[:limit])
+    text = one_line(", ".join(str(block) for block in blocks[:limit]), 1000)
     return text if len(blocks) <= limit else f"{text}, ... ({len(blocks)} in all)"

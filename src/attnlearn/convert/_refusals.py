@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from attnlearn._errors import one_line
+
 ROPE = "rotary positions (RoPE)"
 ALIBI = "ALiBi position slopes"
 RELATIVE = "relative positions"
@@ -124,7 +126,7 @@ MODULE_ATTRIBUTES = {
 
 def refuse(parameter: str, feature: str, evidence: str) -> NoReturn:
     """The one line of every refusal."""
-    raise ValueError(f"{parameter}: must be plain softmax attention, got {feature}: {evidence}")
+    raise ValueError(f"{parameter}: must be plain softmax attention, got {feature}: {one_line(evidence)}")
 
 
 def refuse_names(parameter: str, block: Iterable[str], others: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnlearn._errors import one_line
 from attnlearn._files import read_json
 from attnlearn._version import __version__
 from attnlearn.data._calibration import MAX_MANIFEST_BYTES, MAX_SIZE
@@ -66,7 +67,9 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE
 
     def refuse(reason: str) -> ValueError:
-        return ValueError(f"path: must be a folder of recorded activations, got {folder} ({reason})")
+        return ValueError(
+            f"path: must be a folder of recorded activations, got {folder} ({one_line(reason)})"
+        )
 
     if not path.is_file():
         raise refuse(f"no {FILE}")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import describe
+from attnlearn._errors import describe, one_line
 from attnlearn._files import parse_json
 from attnlearn.data._calibration import MAX_HEADER_BYTES
 from attnlearn.data._examples import Chunk
@@ -42,7 +42,7 @@ def open_shard(path: Path, expected: dict[str, tuple[str, tuple[int, ...]]]) -> 
     """The shard at `path` if it holds exactly the `expected` tensors (name -> dtype code, shape)."""
 
     def refuse(reason: str) -> ValueError:
-        return ValueError(f"path: must be a valid shard, got {path} ({reason})")
+        return ValueError(f"path: must be a valid shard, got {path} ({one_line(reason)})")
 
     if not path.is_file():
         raise refuse("no such file")

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import AttnlearnError, require
+from attnlearn._errors import AttnlearnError, one_line, require
 from attnlearn._files import CannotWrite, is_temporary, read_json, read_tensors, write_json, write_tensors
 from attnlearn.engine._calibration import CHECKPOINTS_KEPT, IDENTITY_BYTES
 from attnlearn.engine._encode import decode, encode
@@ -170,7 +170,7 @@ class Checkpoint:
             return value["name"], dict(value["state"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             hint = "delete that file to continue from the one before" if len(numbers) > 1 else "start anew"
-            raise CheckpointError(f"{path} is damaged ({error}); {hint}") from error
+            raise CheckpointError(f"{path} is damaged ({one_line(str(error), 300)}); {hint}") from error
 
     def drop(self, slot: str) -> None:
         """Forget what was saved in `slot`, newest last so that no older one reappears."""
@@ -241,7 +241,9 @@ def _read_identity(path: Path) -> dict[str, Any]:
         stored = read_json(path, IDENTITY_BYTES)
         schema, version, identity = stored["schema"], stored["version"], stored["identity"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is not the identity of a checkpoint ({error})") from error
+        raise CheckpointError(
+            f"{path} is not the identity of a checkpoint ({one_line(str(error), 300)})"
+        ) from error
     if (schema, version) != (SCHEMA, VERSION) or not isinstance(identity, dict):
         read = f"{_short(schema)} version {_short(version)}"
         raise CheckpointError(f"{path} is {read}; this attnlearn reads version {VERSION}")
@@ -251,7 +253,7 @@ def _read_identity(path: Path) -> dict[str, Any]:
 def _same_problem(stored: dict[str, Any], current: dict[str, Any]) -> None:
     before, now = _flat(stored), _flat(current)
     changed = [
-        f"{name[:60]} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
+        f"{one_line(name, 60)} was {_short(before.get(name, _MISSING))} and is {_short(now.get(name, _MISSING))}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name, _MISSING) != now.get(name, _MISSING)
     ]

@@ -11,12 +11,13 @@ when workers die several times without one answer between.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from attnlearn.engine import _threads
@@ -104,14 +105,36 @@ def _end_with(parent: int) -> None:
 
 
 def _results(parallel: Any, calls: Iterable) -> Generator:
-    results = parallel(calls)
+    results = None
     try:
+        with _workers_without_interrupts():
+            results = parallel(calls)
         for value in results:  # noqa: UP028 - `yield from` would close the results before the filter is set
             yield value
     finally:
         with warnings.catch_warnings(), _without_dying_words():
             warnings.simplefilter("ignore")  # that results nobody reads are lost is what closing means
-            results.close()
+            if results is not None:
+                results.close()
+
+
+@contextmanager
+def _workers_without_interrupts() -> Iterator[None]:
+    """Start workers that hear no Ctrl-C: at a terminal it reaches them too, and one that is still starting prints a traceback.
+
+    They inherit the mask of the thread that starts them. The parent hears what came meanwhile at the end of the block, and ends them.
+    """
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
+    for tracker in (resource_tracker, loky_tracker):  # starting one would take the mask away
+        tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _without_dying_words() -> AbstractContextManager[None]:

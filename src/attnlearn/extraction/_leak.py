@@ -11,6 +11,7 @@ worst head's parameter error. Cost: one extraction per setting.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._distance import distance
-from attnlearn._errors import require
+from attnlearn._errors import OracleError, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import PhaseFailed, Progress, Tools, run_phases
@@ -27,6 +28,7 @@ from attnlearn.extraction._extract import PHASES
 from attnlearn.extraction._polish import layer_of
 from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
 from attnlearn.oracle import Oracle
+from attnlearn.oracle._cache import sequence_key
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,10 @@ class Leak:
 
 
 class Defended:
-    """A source that rounds the answers of another oracle and adds Gaussian noise to them."""
+    """A source that rounds the answers of another oracle and adds Gaussian noise to them.
+
+    A sequence that is asked again is asked past the cache of the oracle behind: the spread of its answers would otherwise be none.
+    """
 
     def __init__(self, inner: Oracle, decimals: int | None, noise: float, seed: int) -> None:
         self._inner, self._decimals, self._noise = inner, decimals, noise
@@ -86,6 +91,7 @@ class Defended:
         self.label = f"{inner.label}, decimals {decimals}, noise {noise:g}"
         self.identity = self.label
         self.out_dim = None
+        self._asked: set[bytes] = set()
 
     @property
     def dim(self) -> int | None:
@@ -108,7 +114,9 @@ class Defended:
 
     def ask(self, x: Tokens) -> Outputs:
         """Answers after noise and rounding."""
-        y = self._inner(x)
+        keys = {sequence_key(sequence) for sequence in x}
+        y = self._inner.fresh(x) if keys & self._asked else self._inner(x)
+        self._asked |= keys
         if self._noise:
             y = y + self._noise * self._rng.standard_normal(y.shape).astype(y.dtype)
         return y if self._decimals is None else np.round(y, self._decimals)
@@ -121,6 +129,7 @@ def leak(
     decimals: Sequence[int | None] = (None,),
     noise: Sequence[float] = (0.0,),
     budget: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
     truth: AttentionLayer | None = None,
     config: ExtractConfig | None = None,
     seed: int = 0,
@@ -129,7 +138,9 @@ def leak(
     """Error reached against sequences, tokens and scalars spent, for every rounding and every noise.
 
     `decimals` are digits after the point to which answers are rounded (None: not at all), `noise` standard
-    deviations added before. With `truth` the parameter error is shown too.
+    deviations added before. With `truth` the parameter error is shown too. With `cache`, a folder, no undefended answer is
+    asked twice, by this run or a later one; the counts are the attacker's and stay the same. An oracle that fails, and Ctrl-C, end
+    in an exception whose `.leak` holds the settings that are finished.
 
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=1)
     >>> curve = leak(layer, dim=4, truth=layer, progress=False)
@@ -139,7 +150,7 @@ def leak(
     True
     """
     require(len(decimals) > 0 and len(noise) > 0, "decimals", "and noise must not be empty", decimals)
-    inner = Oracle.wrap(oracle)
+    inner = Oracle.wrap(oracle, cache=cache)
     tools = Tools(progress=Progress.make(progress), seed=seed)
     config = ExtractConfig() if config is None else config
     rows: list[dict[str, Any]] = []
@@ -149,8 +160,8 @@ def leak(
             problem = Problem(defended, dim, None, config)
             try:
                 found = _curve(problem, inner, tools, truth)
-            except KeyboardInterrupt as interrupt:
-                interrupt.leak = Leak(rows)  # type: ignore[attr-defined]
+            except (KeyboardInterrupt, OracleError) as ending:
+                ending.leak = Leak(rows)  # type: ignore[union-attr]
                 raise
             rows += [{"decimals": places, "noise": sigma, **row} for row in found]
     return Leak(rows)
@@ -176,6 +187,8 @@ def _curve(
         ended = run_phases([watched(*phase) for phase in PHASES], problem, State(), tools)
         if ended.interrupted:
             raise KeyboardInterrupt
+        if ended.stopped is not None and ended.stopped.outcome_name == "ORACLE_FAILED":
+            raise OracleError(str(ended.stopped.evidence.get("error", "the oracle failed")))
         outcome = "POLISHED" if ended.stopped is None else ended.stopped.outcome_name
         scale = ended.state.scale or 1.0
     except PhaseFailed:

@@ -243,7 +243,10 @@ class Oracle:
         if missing:
             for index, answer in zip(missing, self._ask(x[missing]), strict=True):
                 found[index] = answer
-        return np.stack([answer for answer in found if answer is not None]), len(missing)
+        answers = [answer for answer in found if answer is not None]
+        widths = {answer.shape[1] for answer in answers} | ({self._out_dim} - {None})
+        require(len(widths) == 1, "cache", f"must hold answers of one dimension, delete {cache.path}", widths)
+        return np.stack(answers), len(missing)
 
     def _open_cache(self, x: Tokens) -> Cache | None:
         if self._folder is None or self._cache is not None:

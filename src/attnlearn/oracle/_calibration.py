@@ -48,6 +48,11 @@ PROBE_SEQUENCES = 2
 """Fixed queries that recognise an oracle. One sequence already separates layers whose parameters differ in a
 generic direction; the second is for a change that the first happens not to see."""
 
+PROBE_TOKENS = 4096
+PROBE_SIZE = 1 << 24
+"""The longest and the largest probe that is taken from a cache's file: a damaged file that named a million tokens made the oracle
+work on them. A probe has the length of a run's first query, a few tokens."""
+
 PROBE_NOISE_FACTOR = 8.0
 PROBE_STEP_FACTOR = 16.0
 """An answer to a probe may move by 8 standard deviations of the oracle's noise (two-sided normal tail 1e-15)

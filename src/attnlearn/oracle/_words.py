@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import base64
 import re
-import unicodedata
 from collections.abc import Iterable
 from urllib.parse import quote
 
+from attnlearn._errors import one_line
 from attnlearn.oracle._calibration import LONGEST_MESSAGE
-
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
 
 def plain(text: str, secrets: Iterable[str] = (), limit: int = LONGEST_MESSAGE) -> str:
@@ -24,8 +22,7 @@ def plain(text: str, secrets: Iterable[str] = (), limit: int = LONGEST_MESSAGE) 
     >>> plain("bad \\x1b[31mtoken\\x1b[0m\\n\\u202eabc", ["abc"])
     'bad token …'
     """
-    line = " ".join(_ESCAPES.sub("", text).split())
-    line = "".join(letter for letter in line if unicodedata.category(letter)[0] != "C")
+    line = one_line(text, len(text) + 1)
     for secret in sorted(secrets, key=len, reverse=True):
         for form in (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode().rstrip("=")):
             line = re.sub(re.escape(form), "…", line, flags=re.I)

@@ -148,9 +148,9 @@ SEQUENCES_LEAST = 128
 TENSOR_PAIRS = 200
 """Pairs of tokens, times m^2, behind the second-order tensor: with 500 sequences of 8 tokens twelve heads (d = 64) have cosines of
 0.99 with the truth, with 2,000 twenty-four (d = 32) 0.98 and more."""
-WIDE_FIRST = 48
+WIDE_FIRST = 64
 """Directions up to which the wide search comes before the moment of tokens that it does not model, and after one that failed on
-others: a start costs 1 to 5 s in 32 directions."""
+others: a start costs 1 to 5 s in 32 directions, 10 to 30 in 64."""
 WIDE_MOST = 128
 """Directions up to which the wide search comes after a moment that tokens misled: a start costs 10 to 100 s in 64 directions."""
 WIDTHS = (8, 16, 32)

@@ -4,8 +4,7 @@ The moment sees sum_i vec(Theta_i) vec(W_i)^T: heads whose W are parallel or opp
 whose scores are nearly flat lies below the noise floor, and more heads than outputs overlap. The fit of the others then leaves
 a misfit. A misfit of some per cent is no noise. A smaller one is noise unless its own moment shows a head.
 
-When several heads are missing, adding one barely reduces the error. Heads are added while each reduces it, two in a row at most
-without a large reduction in all.
+When several heads are missing, adding one reduces the error by little. Heads are added while each reduces it by a tenth.
 
 Cost: a fit of full rank for every head tried. With three heads in twelve
 dimensions, of which one was flat or nearly so, or two or three had W parallel or opposite, the first start found what was
@@ -41,20 +40,16 @@ class Growth(NamedTuple):
 
 def growth(origin: Fit, grown: list[Fit]) -> Growth:
     """Where growing stands: `grown` are the fits with further heads, in the order in which they were tried."""
-    found, kept, ahead, rest = origin, origin.select_error, 0, list(grown)
+    found, rest, starts = origin, list(grown), calibration.FEW - 1
     while rest:
         much = rest[0].select_error < calibration.MUCH_BETTER * found.select_error
-        tries = rest[: 1 if much else (calibration.FEW - 1)]
-        if not much and len(tries) < (calibration.FEW - 1):
+        tries = rest[: 1 if much else starts]
+        if not much and len(tries) < starts:
             return Growth(found, len(tries), None)
         better = min(tries, key=lambda fit: fit.select_error)
         if better.select_error >= calibration.NEARLY_ALL * found.select_error:
             return Growth(found, 0, "another head does not lower the error")
-        if ahead == calibration.FEW - 1:
-            return Growth(found, 0, f"{ahead} more heads hardly lower the error")
-        found, ahead, rest = better, ahead + 1, rest[len(tries) :]
-        if found.select_error < calibration.MUCH_BETTER * kept:
-            kept, ahead = found.select_error, 0
+        found, rest = better, rest[len(tries) :]
     return Growth(found, 0, None)
 
 

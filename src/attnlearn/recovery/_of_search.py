@@ -8,6 +8,7 @@ from typing import ClassVar
 from attnlearn._result import Outcome
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._growth import growth, shows_a_head, with_random_head
 from attnlearn.recovery._of_moment import FromMoment
 from attnlearn.recovery._problem import Candidate, Need, Problem, Weights, examples_for, unknowns
@@ -73,6 +74,8 @@ class WideSearchLater(WideSearch):
             return f"the cause of the misfit is known: {trail.cause()}"
         best, need = trail.best, trail.needs.get(FromMoment.name)
         if best is not None and not best.tentative:
+            if best.verdict is Verdict.MEMORISED and signals.modelled and not signals.scarce:
+                return "the moment's heads were learned by heart, and more heads would be too"
             return "the moment's heads explain the outputs" if best.verdict.explains else None
         few = signals.modelled and need is not None and need.outcome is Outcome.TOO_FEW_EXAMPLES
         return "the moment would show heads in so many examples" if few and not signals.scarce else None

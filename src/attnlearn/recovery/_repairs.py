@@ -47,9 +47,10 @@ def mix_otherwise(fitting: Fitting, best: Attempt) -> Start | None:
 
 
 def take_more_steps(fitting: Fitting, best: Attempt) -> Start | None:
-    """The attempt ran out of steps or of float32's digits."""
-    spent = best.refined.stop == "max_steps" or best.refined.residual <= NEGLIGIBLE
-    if best.enough or not spent or best.start.limits == LONG:
+    """The attempt ran out of steps or of float32's digits; an exact one may have had a digit to win for the certificate."""
+    spent = best.refined.stop == "max_steps"
+    spent |= best.refined.residual <= NEGLIGIBLE and not best.enough
+    if not spent or best.start.limits == LONG:
         return None
     return best.then(limits=LONG)
 
@@ -139,7 +140,9 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         "tried": fitting.tried,
         "steps": steps,
     }
-    verdict = Verdict.UNFINISHED if refined.stop == "deadline" else verdict_of(best, signals.misfit)
+    verdict = verdict_of(best, signals.misfit)
+    if tools.out_of_time and not best.enough:  # repairs that would follow were not tried
+        verdict = Verdict.UNFINISHED
     near = head_separation(refined.layer) < calibration.NEAR_HEADS
     if verdict is Verdict.EXACT and candidate.tentative and near:
         verdict = Verdict.NOISE  # a head too many may be hidden in two that nearly coincide

@@ -12,13 +12,12 @@ import time
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from attnlearn import AttentionLayer
 from attnlearn._attention import Parameters
 from attnlearn._forward import attention_forward
+from attnlearn._jax import jax, jnp
 
 BATCH = 256
 BLOCK = 250

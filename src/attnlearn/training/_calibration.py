@@ -96,6 +96,10 @@ choice."""
 DIVERGED = 1e30
 """Distances of the leave-one-out recursion above this count as infinite (float32 holds up to 3e38)."""
 
+LARGEST_TOKEN = 0.25
+"""The largest entry of a token, as a power of the largest number of its dtype (1e77 in float64, 4e9 in float32): a score multiplies
+two tokens, and its square is still finite."""
+
 RADIUS_ROUNDING = 1e-6
 """A token norm may exceed a given bound R by this share before it is refused: rounding of float32 tokens that were
 scaled to the bound (eps 1.2e-7, a norm of a few hundred squares)."""

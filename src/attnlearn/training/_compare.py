@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from attnlearn._jax import jax, jnp
 from attnlearn.training import _bounds
 from attnlearn.training._calibration import (
     HOLDING,

@@ -18,11 +18,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._jax import jax, jnp
 from attnlearn.training._calibration import ADAM, CONCURRENT, SEGMENT_STEPS
 from attnlearn.training._leave_one_out import advance_distances
 from attnlearn.training._loss import Chunks, Evaluation, evaluate_many, evaluate_packed

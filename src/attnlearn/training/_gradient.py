@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from attnlearn._errors import require
+from attnlearn._jax import jax
 from attnlearn._precision import common_dtype, precision, require_finite, to_numpy
 from attnlearn._types import ArrayLike
 from attnlearn.training._loss import Chunks, cut, evaluate

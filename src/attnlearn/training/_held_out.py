@@ -130,7 +130,9 @@ def measured_checks(
         figures["headline"] = UNKNOWN + NONE_NEW
         return [], [Check("M.test", Status.FAILS, 0, 1, "examples", NONE_NEW, at_most=False)], figures
     phi = classifier.decision(x).astype(np.float64)
-    losses, wrong = np.logaddexp(0, -y * phi), np.where(phi >= 0, 1, -1) != y
+    silent = np.isnan(phi)  # an answer that overflowed is wrong, at any loss
+    losses = np.logaddexp(0, np.where(silent, np.inf, -y * phi))
+    wrong = silent | (np.where(phi >= 0, 1, -1) != y)
     radius = problem.config.radius
     largest = math.inf
     if radius is not None:

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
+from attnlearn._jax import jax, jnp
 from attnlearn.training._calibration import DIVERGED
 from attnlearn.training._model import Array, Model
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._jax import jax, jnp
 from attnlearn.engine._threads import own_threads
 from attnlearn.training._calibration import CHUNK_ELEMENTS, MOST_SIDE_BY_SIDE
 from attnlearn.training._model import Array, Model, Packed, Weights

@@ -17,10 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
+from attnlearn._jax import jax, jnp
 from attnlearn.training import _bounds
 from attnlearn.training._calibration import QUERY_MULTIPLE
 

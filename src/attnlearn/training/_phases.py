@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from attnlearn._jax import jnp
 from attnlearn.engine import Stop, Tools
 from attnlearn.training._calibration import DIVERGED, MAX_HALVINGS, ROUNDING_UNITS, SEGMENT_STEPS
 from attnlearn.training._compare import choose_comparator, choose_step, tangent, to_device

@@ -12,7 +12,13 @@ from attnlearn._errors import describe, require
 from attnlearn._precision import require_finite, to_numpy
 from attnlearn._types import ArrayLike
 from attnlearn.data._base import require_count
-from attnlearn.training._calibration import ADAM_STEP, NORMALIZED_STEP, RADIUS_ROUNDING, REPLAYS
+from attnlearn.training._calibration import (
+    ADAM_STEP,
+    LARGEST_TOKEN,
+    NORMALIZED_STEP,
+    RADIUS_ROUNDING,
+    REPLAYS,
+)
 from attnlearn.training._descent import OPTIMIZERS
 from attnlearn.training._initialize import INITIALIZATIONS
 from attnlearn.training._model import AttentionModel, Model
@@ -115,6 +121,8 @@ def check_examples(x: ArrayLike, y: ArrayLike, name: str = "") -> tuple[np.ndarr
     require(x.ndim == 3, f"{name}x", "must have shape (examples, tokens, dim)", x)
     require(min(x.shape) >= 1, f"{name}x", "must have no empty axis", x.shape)
     require_finite(x, f"{name}x")
+    largest, most = float(np.abs(x).max()), float(np.finfo(x.dtype).max) ** LARGEST_TOKEN
+    require(largest <= most, f"{name}x", f"must hold no token above {most:.0e} in {x.dtype}", largest)
     try:
         labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
     except ValueError:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
 from attnlearn._errors import require
+from attnlearn._jax import jax, jnp
 from attnlearn.training._model import AttentionModel, fill
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from attnlearn._jax import jnp
 from attnlearn.engine import Tools
 from attnlearn.training._calibration import DIVERGED, SEGMENT_STEPS
 from attnlearn.training._descent import Rates, advance, finish, start

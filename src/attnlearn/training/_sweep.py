@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 
 from attnlearn._errors import require
+from attnlearn._jax import jnp
 from attnlearn._precision import precision
 from attnlearn._types import ArrayLike
 from attnlearn.data._base import require_count

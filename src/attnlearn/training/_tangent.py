@@ -15,11 +15,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._jax import jax, jnp
 from attnlearn.training._calibration import MARGIN_RIDGE, SEPARABLE
 from attnlearn.training._loss import Chunks, values
 from attnlearn.training._model import Array, Model, Weights

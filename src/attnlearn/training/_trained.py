@@ -177,8 +177,7 @@ class TrainedClassifier:
 @cache
 def _values(model: Model) -> Any:
     """The compiled values of a model; kept, because a new jit would compile at every call."""
-    import jax
-
+    from attnlearn._jax import jax
     from attnlearn.training._loss import values
 
     return jax.jit(lambda weights, scales, x: values(model, weights, scales, x))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Float
 
+from attnlearn._jax import jnp
 from attnlearn.training._model import Array, AttentionModel, Packed, Weights, attend, differentiate, relative
 
 

@@ -57,6 +57,8 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
             groups[-1].append(wide)
             found = pruner.without_needless(wide)
             tried.append(_entry(width, wide, found))
+            if found is None and wide.select_error <= signals.found:
+                return Found(best, tried, misfits=False)  # wider starts would find nothing else
             if found is None:
                 continue
             alike = best is not None and abs(found.select_error - best.select_error) <= (

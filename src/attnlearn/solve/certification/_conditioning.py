@@ -72,8 +72,11 @@ def smallest_singular(
     delta: float = calibration.DELTA,
     on_step: Callable[..., None] | None = None,
     deadline: float | None = None,
+    hurried: bool = False,
 ) -> Conditioning | None:
     """Bounds on parameter errors per unit of output error, from at most a few examples per unknown; None after the deadline.
+
+    Where the bounds would take many products, a `hurried` call gives up, and they are infinite.
 
     Only the first examples are looked at, as many as `refine` starts with, and more if these determine the layer badly
     (`Conditioning.examples`); rho is to be taken over these. `on_step` is told how far Lanczos came.
@@ -91,7 +94,7 @@ def smallest_singular(
         if point.rows * layer.out_dim >= unknowns:
             share = delta / 2  # of the confidence, halved with every attempt: together they stay below delta
             more = point.examples < len(x)
-            while (found := lanczos_spectrum(point, seed, share, more, on_step, deadline)) is None:
+            while (found := lanczos_spectrum(point, seed, share, more, on_step, deadline, hurried)) is None:
                 point = prepare(layer, x, mask, rank, joint=False, sequences=2 * point.examples)
                 share, more = share / 2, point.examples < len(x)
             spectrum = found

@@ -71,7 +71,13 @@ def parameter_bounds(
     found = None
     for tangent in _ranks(reduced, tokens, fitted.mask, rank):
         conditioning = smallest_singular(
-            reduced, tokens, mask=fitted.mask, rank=tangent, on_step=on_step, deadline=deadline
+            reduced,
+            tokens,
+            mask=fitted.mask,
+            rank=tangent,
+            on_step=on_step,
+            deadline=deadline,
+            hurried=tangent != rank,  # the found rank says less, and may take far fewer products
         )
         if conditioning is None:
             return None

@@ -68,10 +68,12 @@ def lanczos_spectrum(
     more: bool,
     on_step: Callable[..., None] | None,
     deadline: float | None = None,
+    hurried: bool = False,
 ) -> Spectrum | None:
     """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part.
 
-    None where a guarantee would take many steps and there are `more` examples, with which it takes fewer.
+    None where a guarantee would take many steps and there are `more` examples, with which it takes fewer. A `hurried` run gives up
+    where it would take many steps; nothing is guaranteed then.
     """
     dimension = size_of(point)
     most = 2 * min(calibration.MATRIX_MOST, dimension)  # with fewer products the matrix is written out
@@ -94,8 +96,11 @@ def lanczos_spectrum(
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         # The least number of steps that can give a guarantee, for the estimate only falls.
         needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
-        if more and steps >= calibration.MANY_PRODUCTS and needed > calibration.INNER_MOST:
+        many = steps >= calibration.MANY_PRODUCTS and needed > calibration.INNER_MOST
+        if many and more:
             return None
+        if many and hurried:
+            return Spectrum(max(smallest, 0.0), 0.0, steps)
         if lower >= calibration.ENOUGH_SHARE * smallest or max(steps, needed) >= most:
             return Spectrum(max(smallest, 0.0), float(lower), steps)
 
