@@ -20,7 +20,6 @@ from attnlearn.recovery._signals import Signals, measure
 from attnlearn.recovery._trail import Trail
 
 Step = Callable[[Problem, Trail, Tools], tuple[Trail, dict[str, Any]]]
-FITTED = "the best fit leaves nothing to explain"
 
 
 def program(table: Sequence[Proposer]) -> Callable[[Trail], tuple[str, Step] | None]:
@@ -48,7 +47,7 @@ def _measured(problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict
 def _asked(row: Proposer, problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict[str, Any]]:
     signals = trail.signals
     assert isinstance(signals, Signals)
-    fitted = FITTED if trail.settled and not row.always else None
+    fitted = trail.closed if not row.always else None
     why = fitted or row.suits(problem, signals) or row.wanted(problem, signals, trail)
     if why is not None:
         return dataclasses.replace(trail, row=trail.row + 1), {"skipped": why}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from attnlearn._certificate import jsonable
 from attnlearn._errors import require
 from attnlearn._types import ArrayLike
-from attnlearn.data import Examples, as_examples
+from attnlearn.data import as_examples
 from attnlearn.engine import Engine, Progress, Tools
 from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery import _calibration as calibration
@@ -23,6 +23,7 @@ from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._intake import check_range, independent_units
 from attnlearn.recovery._methods import method_for
 from attnlearn.recovery._of_moment import FromMoment
+from attnlearn.recovery._of_search import WideSearch
 from attnlearn.recovery._plan import Plan, Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Need, Problem
 from attnlearn.recovery._proposer import Proposer
@@ -148,7 +149,9 @@ def explained(
         return Explanation(method, (), signals.evidence, plan, None, None, said)
     rows = rows_of(table, problem, signals)
     look = first_look(problem, signals, tools)
-    size = planned_size(examples, fit, look, problem.num_heads)
+    first = next((row.name for row in rows if row.runs == "yes"), "")
+    heads = problem.num_heads or look.heads or calibration.WIDTHS[0]
+    size = Size(heads, look.rank, look.moment_examples, wide=first.startswith(WideSearch.name))
     plan = make_plan(examples, fit, size, drawn, memory)
     return Explanation(method, rows, signals.evidence(), plan, look.heads, look.rank)
 
@@ -195,12 +198,6 @@ def first_look(problem: Problem, signals: Signals, tools: Tools) -> Look:
         return Look(heads, None, max(clear, few))
     candidate = found.candidate
     return Look(len(candidate.weights.theta), candidate.rank, max(clear, few))
-
-
-def planned_size(examples: Examples, fit: int, look: Look, given: int | None) -> Size:
-    """The layer that a plan is made for."""
-    heads = given or look.heads or calibration.WIDTHS[0]
-    return Size(heads, look.rank, look.moment_examples)
 
 
 MINUTE, HOUR = 60.0, 3600.0

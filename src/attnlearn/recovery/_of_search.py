@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from attnlearn._result import Outcome
+from attnlearn.data import as_examples
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Verdict
@@ -13,12 +16,62 @@ from attnlearn.recovery._growth import growth, shows_a_head, with_random_head
 from attnlearn.recovery._of_moment import FromMoment
 from attnlearn.recovery._problem import Candidate, Need, Problem, Weights, examples_for, unknowns
 from attnlearn.recovery._proposer import Proposer
-from attnlearn.recovery._signals import Signals
+from attnlearn.recovery._signals import Signals, measure
 from attnlearn.recovery._trail import UNKNOWN, Proposal, Trail
 from attnlearn.recovery.wide import search
 from attnlearn.solve._calibration import LOOK_MOST
-from attnlearn.solve._diagnose import diagnose
+from attnlearn.solve._diagnose import Cause, Diagnosis, diagnose
 from attnlearn.solve._heads import head_separation
+from attnlearn.solve._split import Split
+
+
+@dataclass(frozen=True)
+class ResidualConnection(Proposer):
+    """A residual connection left in: the wide search explains y - x, where the own token enters y about as itself.
+
+    It proposes nothing. A skip is the limit of a head that attends to its own token, so fits of y itself creep on words.
+    """
+
+    name: str = "residual connection"
+    when: str = "the own token enters the outputs about as itself"
+
+    def suits(self, problem: Problem, signals: Signals) -> str | None:
+        """On tokens that the moment does not model; elsewhere the cause of a misfit is found in no time."""
+        if not signals.residual:
+            return "the own token does not enter the outputs as itself"
+        if signals.modelled:
+            return "the moment models these tokens"
+        return _too_many(signals.directions, calibration.WIDE_FIRST)
+
+    def propose(self, problem: Problem, signals: Signals, trail: Trail, tools: Tools) -> Proposal:
+        """The cause, if y - x is an attention layer to five digits."""
+        sides = [problem.fit_side(calibration.LEAST_ROWS), problem.select_side()]
+        x, rest = (
+            np.concatenate(parts)
+            for parts in zip(*((side.x, side.y - side.x) for side in sides), strict=True)
+        )
+        fit = np.arange(sides[0].num)
+        split = Split(fit, np.arange(len(fit), len(x)), fit[:0])
+        without = Problem(as_examples(x, rest), split, signals.causal, problem.num_heads)
+        measured = measure(without, tools)
+        if isinstance(measured, Need):
+            return Proposal()
+        found = search(without, measured, tools)
+        evidence = {"starts": found.tried}
+        close = calibration.NEGLIGIBLE * calibration.ROUGH
+        if found.best is None or found.best.select_error > close:
+            return Proposal(evidence=evidence)
+        said = Diagnosis(
+            (
+                Cause(
+                    "residual", 1.0, "the outputs less their tokens are an attention layer: subtract x from y"
+                ),
+            )
+        )
+        need = Need(
+            Outcome.NOT_ATTENTION, cause="residual", final=True, evidence={"diagnosis": said.to_json()}
+        )
+        return Proposal(need=need, evidence=evidence)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 | no signals | what the signals need: TOKENS_DEGENERATE, ATTENTION_TOO_WEAK |
 | no fit | NOT_ATTENTION when even the widest search does not fit its own examples; otherwise what the first proposer needs |
 | every claim is established | RECOVERED |
-| both sides exact | HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close; TOKENS_DEGENERATE when the tokens of a sequence determine each other; TOO_FEW_EXAMPLES when only the certify side is too small; otherwise NOT_ESTABLISHED |
+| both sides exact | ATTENTION_TOO_WEAK when only the bound of C3 fails and the linear fit leaves less than a hundredth of the outputs; HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close; TOKENS_DEGENERATE when the tokens of a sequence determine each other; TOO_FEW_EXAMPLES when only the certify side is too small; otherwise NOT_ESTABLISHED |
 | select side much worse than fit side | TOO_FEW_EXAMPLES |
 | equal errors, small | HEADS_INDISTINGUISHABLE when two heads nearly coincide, otherwise BELOW_NOISE_FLOOR |
 | equal errors, large | NOT_ATTENTION; TOO_FEW_EXAMPLES when no cause is known and more examples would show every head clearly |
@@ -19,6 +19,7 @@ from attnlearn._certificate import Certificate, Status
 from attnlearn._result import Outcome
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Need, memorised
+from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import UNKNOWN, Trail
 from attnlearn.solve._calibration import APART_LEAST
 
@@ -53,7 +54,7 @@ def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | No
     if target is not None and judged.certificate.claim("C1").established:
         return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
     if judged.select_error <= judged.exact:
-        return _exact_but_not_established(judged)
+        return _exact_but_not_established(judged, weak(trail))
     if memorised(judged.fit_error, judged.select_error):
         return Outcome.TOO_FEW_EXAMPLES
     if judged.select_error > judged.misfit:
@@ -86,7 +87,12 @@ def clear_view(trail: Trail, num: int) -> int | None:
     return wanted if wanted is not None and wanted > num and not known else None
 
 
-def _exact_but_not_established(judged: Judged) -> Outcome:
+def weak(trail: Trail) -> bool:
+    """Whether attention moves the outputs so little that their digits may not determine it."""
+    return isinstance(trail.signals, Signals) and trail.signals.nonlinear_share < calibration.ROUGH
+
+
+def _exact_but_not_established(judged: Judged, weak: bool) -> Outcome:
     failed = {check.code for check in judged.certificate.checks if check.status is Status.FAILS}
     if "C2.rivals" in failed:
         return Outcome.HEADS_INDISTINGUISHABLE
@@ -94,4 +100,6 @@ def _exact_but_not_established(judged: Judged) -> Outcome:
         return Outcome.TOKENS_DEGENERATE
     if failed and failed <= TOO_FEW_UNITS:
         return Outcome.TOO_FEW_EXAMPLES
-    return Outcome.HEADS_INDISTINGUISHABLE if judged.apart < APART_LEAST else Outcome.NOT_ESTABLISHED
+    if judged.apart < APART_LEAST:
+        return Outcome.HEADS_INDISTINGUISHABLE
+    return Outcome.ATTENTION_TOO_WEAK if weak and failed == {"C3.bound"} else Outcome.NOT_ESTABLISHED

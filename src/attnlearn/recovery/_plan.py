@@ -74,17 +74,21 @@ class Plan:
 
 
 class Size(NamedTuple):
-    """The layer that is planned for, and the examples that the moment would read (None: as equal heads would ask for)."""
+    """The layer that is planned for, and the examples that the moment would read (None: as equal heads would ask for).
+
+    `wide`: whether the wide search takes the place of the moment.
+    """
 
     heads: int
     rank: int | None = None
     moment_examples: int | None = None
+    wide: bool = False
 
 
 class Work(NamedTuple):
     """Seconds of each part."""
 
-    moment: float
+    propose: float
     fit: float
     certify: float
 
@@ -141,7 +145,8 @@ def work(examples: Examples, fit: int, size: Size) -> Work:
     products = calibration.MANY_PRODUCTS * 4 * rows * heads * d * (d + o)
     eliminations = 2 * calibration.SHORT_STEPS * rows * (heads * d) ** 2
     fitted = (products + eliminations) / speed
-    return Work((moment + 4 * read * k * d * d) / speed, fitted, fitted)
+    proposed = calibration.FEW * fitted if size.wide else (moment + 4 * read * k * d * d) / speed
+    return Work(proposed, fitted, fitted)
 
 
 def _fit_rows(examples: Examples, fit: int, size: Size) -> float:

@@ -105,6 +105,8 @@ class Need:
     examples: int | None = None
     heads: int | None = None
     cause: str | None = None
+    final: bool = False
+    """Whether nothing else need be tried."""
     evidence: dict[str, Any] = field(default_factory=dict)
 
 

@@ -2,6 +2,7 @@
 
 | table `auto`, top to bottom | runs when |
 |---|---|
+| residual connection | the own token enters the outputs about as itself, and the moment does not model the tokens |
 | wide search | the moment does not model the tokens, and they vary in few directions |
 | moment | always |
 | moment of every example | the moment's fit is not exact, and the moment has not read every example |
@@ -16,12 +17,25 @@ A table ends at the first fit that is exact or on target. To add an idea, write 
 from __future__ import annotations
 
 from attnlearn.recovery._of_moment import EveryExample, FromMoment, SuggestedCount
-from attnlearn.recovery._of_search import MisfitCause, OneMoreHead, WideSearch, WideSearchLater
+from attnlearn.recovery._of_search import (
+    MisfitCause,
+    OneMoreHead,
+    ResidualConnection,
+    WideSearch,
+    WideSearchLater,
+)
 from attnlearn.recovery._proposer import Proposer
 
 _FROM_MOMENT = (FromMoment(), EveryExample(), SuggestedCount())
 TABLES: dict[str, tuple[Proposer, ...]] = {
-    "auto": (WideSearch(), *_FROM_MOMENT, MisfitCause(), WideSearchLater(), OneMoreHead()),
+    "auto": (
+        ResidualConnection(),
+        WideSearch(),
+        *_FROM_MOMENT,
+        MisfitCause(),
+        WideSearchLater(),
+        OneMoreHead(),
+    ),
     "moment": (*_FROM_MOMENT, MisfitCause(), OneMoreHead()),
     "wide": (WideSearchLater(), MisfitCause(), OneMoreHead()),
 }

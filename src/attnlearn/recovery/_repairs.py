@@ -21,8 +21,9 @@ from attnlearn.recovery._problem import Candidate, Problem, Weights, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
+from attnlearn.solve._drop import Ground, drop_order
 from attnlearn.solve._heads import head_separation, head_visibility
-from attnlearn.solve._held import unit_errors
+from attnlearn.solve._held import Held, unit_errors
 from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import Refined
 
@@ -94,6 +95,19 @@ def drop_idle_heads(fitting: Fitting, best: Attempt) -> Start | None:
     return None if fewer.num_heads == layer.num_heads else best.then(fewer, limits=LONG)
 
 
+def drop_a_needless_head(fitting: Fitting, best: Attempt) -> Start | None:
+    """Two heads that nearly coincide in an exact fit may share what one would do."""
+    layer = best.layer
+    if not best.exact or layer.num_heads == 1 or head_separation(layer) >= calibration.NEAR_HEADS:
+        return None
+    rows = int(calibration.EQUATIONS_PER_UNKNOWN) * layer.query_bias.size
+    some = fitting.side.first(max(calibration.LEAST_ROWS // 4, rows // fitting.side.x.shape[1]))
+    ground = Ground(Held(some.x.astype(np.float64), some.y.astype(np.float64), some.mask), layer.causal)
+    kept, _ = next(iter(drop_order(ground.enter(layer), ground)))
+    heads = (layer.theta[kept], layer.w[kept], layer.query_bias[kept])
+    return best.then(AttentionLayer(*heads, layer.output_bias, causal=layer.causal), limits=LONG)
+
+
 @dataclass(frozen=True)
 class Repair:
     """A name for the report, the start that it gives, and the share of the error that must remain at most for it to be kept."""
@@ -120,6 +134,7 @@ REPAIRS = (
     Repair("beyond the target", go_beyond_the_target, keep=np.inf),
     Repair("every example", use_every_example, keep=np.inf),
     Repair("drop idle heads", drop_idle_heads),
+    Repair("drop a needless head", drop_a_needless_head, keep=0.0, repeats=True),
 )
 
 

@@ -22,6 +22,7 @@ from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._own_token import own_token
 from attnlearn.recovery._problem import Need, Problem, unknowns
 from attnlearn.recovery._rows import white_tokens
 from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
@@ -56,6 +57,8 @@ class Signals:
     nonlinear_share: float
     repeated: bool
     heavy_tails: bool
+    residual: bool
+    """Whether the own token enters the outputs about as itself."""
     equations_per_unknown: float
     """Equations on the fit side for every unknown of eight heads of full rank."""
 
@@ -121,6 +124,7 @@ class Signals:
             "nonlinear_share": self.nonlinear_share,
             "repeated": self.repeated,
             "heavy_tails": self.heavy_tails,
+            "own_token_enters": self.residual,
             "sequences_read": len(self.fit),
             "equations_per_unknown": self.equations_per_unknown,
         }
@@ -164,6 +168,7 @@ def _measured(
         nonlinear_share=rest.share,
         repeated=_repeated(problem, found.kurtosis),
         heavy_tails=False,
+        residual=own_token(problem, causal).residual,
         equations_per_unknown=problem.equations / unknowns(calibration.WIDTHS[0], r, out),
     )
     between = np.abs(found.position_correlation[~np.eye(examples.tokens, dtype=bool)])

@@ -67,6 +67,14 @@ class Trail:
         """Whether a fit leaves nothing to explain, or is on target."""
         return self.best is not None and self.best.verdict.settled
 
+    @property
+    def closed(self) -> str | None:
+        """Why no further row is asked; None while something may be found."""
+        if self.settled:
+            return "the best fit leaves nothing to explain"
+        final = next((need for need in self.needs.values() if need.final), None)
+        return None if final is None else f"the cause of the misfit is known: {final.cause}"
+
     def by(self, name: str) -> list[Fit]:
         """The fits of one proposer's candidates, in order."""
         return [fit for fit in self.fits if fit.by == name]

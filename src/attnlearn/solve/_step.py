@@ -1,7 +1,9 @@
 """One Levenberg-Marquardt step of the scores by preconditioned conjugate gradients, in the precision of the linearization.
 
 In preconditioned coordinates t the step solves (J~^T (I - P P^+) J~ + damping) t = -J~^T rest to the given
-relative accuracy. Cost: one `normal_product` per inner step. The conjugate gradients are our own because they begin at
+relative accuracy. Cost: one `normal_product` per inner step. In float64, where conjugate gradients may take as many steps as there
+are unknowns, the matrix is written out instead, by as many products: directions of 1e-12 of the curvature are then solved for, and
+every damping is tried at no further cost. The conjugate gradients are our own because they begin at
 zero without a product, and gather the change of [W; b] from what the products compute anyway: a library's takes one and
 a half products more, which counts where ten do.
 """
@@ -71,6 +73,37 @@ def solve_normal(
     return Solved(t, follow, inner)
 
 
+class Matrix(NamedTuple):
+    """The Gauss-Newton matrix by its eigenvalues and eigenvectors, and P^+ J~ of every coordinate."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+    follow: np.ndarray
+
+    def solve(self, right: np.ndarray, damping: float) -> Solved:
+        """(matrix + damping)^-1 right."""
+        t = self.vectors @ ((self.vectors.T @ right) / (self.values + damping))
+        return Solved(t, np.tensordot(t, self.follow, axes=1), len(t))
+
+
+def written_out(
+    at: Linearization, by: Preconditioner, most: int, deadline: float | None = None
+) -> Matrix | None:
+    """The matrix, in float64 and where it takes no more than `most` products; otherwise None."""
+    size = at.scores.flat().size
+    if at.chunks.dtype != np.float64 or size > most:
+        return None
+    columns = []
+    for one in np.eye(size):
+        if passed(deadline):
+            return None
+        columns.append(projected_product(at, by, one))
+    matrix = np.stack([product for product, _ in columns])
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    rounding = np.finfo(np.float64).eps * values[-1]
+    return Matrix(np.maximum(values, rounding), vectors, np.stack([follow for _, follow in columns]))
+
+
 def gauss_newton_step(
     at: Linearization,
     by: Preconditioner,
@@ -79,10 +112,14 @@ def gauss_newton_step(
     accuracy: float,
     most: int,
     deadline: float | None = None,
+    matrix: Matrix | None = None,
 ) -> Step:
     """The step for residuals `rest` (s k, o) by chunk, which should have norm about 1 for float32's sake."""
     slope = by.transpose(gradient(at, rest)).flat()
-    found = solve_normal(at, by, -slope, damping, accuracy, most, deadline)
+    if matrix is None:
+        found = solve_normal(at, by, -slope, damping, accuracy, most, deadline)
+    else:
+        found = matrix.solve(-slope, damping)
     # Conjugate gradients leave a residual orthogonal to t: t^T A t = -slope^T t - damping t^T t, without a product.
     predicted = 0.5 * (damping * float(found.t @ found.t) - float(slope @ found.t))
     return Step(by.apply(at.scores.shaped(found.t)), -found.follow, found.inner, predicted)

@@ -17,7 +17,7 @@ from attnlearn.solve._linearize import Linearization, linearize
 from attnlearn.solve._precondition import Preconditioner, precondition
 from attnlearn.solve._regress import Fit, eliminate
 from attnlearn.solve._scores import Scores
-from attnlearn.solve._step import Step, gauss_newton_step
+from attnlearn.solve._step import Step, gauss_newton_step, written_out
 from attnlearn.solve.refinement._config import RefineConfig
 from attnlearn.solve.refinement._precision import Precision
 from attnlearn.solve.refinement._rank import RankControl
@@ -108,12 +108,12 @@ class Descent:
         accuracy = self._accuracy(residual, at.chunks.dtype)
         damping, raise_by = self.damping, 1 / calibration.ENOUGH_SHARE
         least = calibration.in_precision(calibration.SOLVED, np.float32)
+        most, deadline = self.config.max_inner, self.config.deadline
+        matrix = written_out(at, by, most, deadline)
         while damping * least <= 1:
             self.trace.step_began = time.perf_counter()
-            step = gauss_newton_step(
-                at, by, rest, damping, accuracy, self.config.max_inner, self.config.deadline
-            )
-            if passed(self.config.deadline):
+            step = gauss_newton_step(at, by, rest, damping, accuracy, most, deadline, matrix)
+            if passed(deadline):
                 return None
             moved, new = self._attempt(now, step, norm, chunks, anew=at.chunks is chunks)
             promised = 2 * step.predicted
