@@ -24,6 +24,8 @@ from attnlearn.recovery._trail import UNKNOWN, Trail
 from attnlearn.solve._calibration import APART_LEAST
 
 TOKENS_TIED = {"C2.keys", "C2.spread", "C2.tied", "C2.manifold", "C2.symmetry"}
+BOUND = {"C3.bound", "C2.apart", "C3.count"}
+"""The bound on the parameters, and the checks that rest on it."""
 TOO_FEW_UNITS = {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}
 
 
@@ -102,4 +104,5 @@ def _exact_but_not_established(judged: Judged, weak: bool) -> Outcome:
         return Outcome.TOO_FEW_EXAMPLES
     if judged.apart < APART_LEAST:
         return Outcome.HEADS_INDISTINGUISHABLE
-    return Outcome.ATTENTION_TOO_WEAK if weak and failed == {"C3.bound"} else Outcome.NOT_ESTABLISHED
+    unbound = "C3.bound" in failed and failed <= BOUND
+    return Outcome.ATTENTION_TOO_WEAK if weak and unbound else Outcome.NOT_ESTABLISHED
