@@ -36,6 +36,7 @@ SUITES = (
     "training_honesty",
     "refine",
     "recover",
+    "before",
     "heads",
     "recorded",
     "extract",

@@ -16,6 +16,7 @@ in the solvers are those of `solve/_calibration`:
 | NEGLIGIBLE | the decrease at which an inner iteration ends; the residual at which a wide fit has found the layer (starts reach 1e-5 or end above 1e-2); singular values of a given start that do not count |
 | RIDGE | the ridge of least squares, in float32 |
 | ROUGH | the ridge of the output whitening (it raised the weakest head of the antibody layer 0 from 2.2 to 4.2 floors); the first damping |
+| SAMPLE | sequences of the unmixing at least, and half of those on which head counts are judged |
 | STEPS_MOST | steps of an iteration that is to reach its end |
 """
 
@@ -32,6 +33,7 @@ from attnlearn.solve._calibration import NEARLY_ALL as NEARLY_ALL
 from attnlearn.solve._calibration import NEGLIGIBLE as NEGLIGIBLE
 from attnlearn.solve._calibration import RIDGE as RIDGE
 from attnlearn.solve._calibration import ROUGH as ROUGH
+from attnlearn.solve._calibration import SAMPLE as SAMPLE
 from attnlearn.solve._calibration import STEPS_MOST as STEPS_MOST
 
 # === changes answers =====================================================================================
@@ -143,8 +145,6 @@ OUTPUT_DIRECTIONS = 8
 ROWS_PER_UNKNOWN = 12
 """Scalar equations per unknown (2 m^2 + nuisance) of the unmixing: the residual on select examples is 2 to 30 % above that on the
 rows used. Starts are compared on four equations per unknown, which show which optimum is which."""
-SEQUENCES_LEAST = 128
-"""Sequences of the unmixing at least, and a third of those on which head counts are judged."""
 TENSOR_PAIRS = 200
 """Pairs of tokens, times m^2, behind the second-order tensor: with 500 sequences of 8 tokens twelve heads (d = 64) have cosines of
 0.99 with the truth, with 2,000 twenty-four (d = 32) 0.98 and more."""
@@ -167,3 +167,5 @@ REFINE_COPIES = 5.0
 """Copies of its examples that a fit holds at its peak, in float64: as given, cast, whitened, in chunks, in float32."""
 PLANNED_SPEED = 0.4
 """Share of a matrix product's speed that passes and products reach: they are small, and softmax is none."""
+PLANNED_REST = 0.5
+"""Seconds that a run takes beside products: 0.2 to 0.8 for reading, hashing and comparing 4,000 to 20,000 sequences."""

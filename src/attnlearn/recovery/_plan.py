@@ -120,7 +120,7 @@ def make_plan(
     plan = Plan(
         examples.num,
         _memory(examples, fit, size, drawn),
-        sum(work(examples, fit, size)),
+        calibration.PLANNED_REST + sum(work(examples, fit, size)),
         int(equations / (calibration.EQUATIONS_PER_UNKNOWN * one)),
         limit,
     )

@@ -29,7 +29,7 @@ def choose_scale(model: Any, oracle: Callable[[np.ndarray], np.ndarray], *, seed
     True
     """
     needed = int(np.ceil(calibration.ROWS_PER_UNKNOWN * (2 * model.dim + 1) / model.tokens))
-    x = model.sample(max(needed, 3 * calibration.SEQUENCES_LEAST), seed=seed)
+    x = model.sample(max(needed, 2 * calibration.SAMPLE), seed=seed)
 
     def share(scale: float) -> float:
         tokens = (scale * x).astype(x.dtype)

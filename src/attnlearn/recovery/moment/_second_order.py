@@ -45,7 +45,7 @@ def second_order_start(
     """Unit coordinates of so many heads on as many basis vectors; None where no pencil has eigenvectors."""
     k = problem.examples.tokens
     wanted = int(np.ceil(calibration.TENSOR_PAIRS * heads**2 / (k * max(1, k - 1))))
-    chosen = np.sort(rng.permutation(signals.fit)[: max(wanted, calibration.SEQUENCES_LEAST)])
+    chosen = np.sort(rng.permutation(signals.fit)[: max(wanted, calibration.SAMPLE)])
     source = RowSource(problem.examples, signals, chosen)
     left, right = (
         np.ascontiguousarray(basis[:heads].transpose(order).reshape(basis.shape[order[0]], -1), np.float32)

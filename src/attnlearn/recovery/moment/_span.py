@@ -42,7 +42,7 @@ def span_models(
     )
     nuisance = signals.linear.shape[0]
     rows = calibration.ROWS_PER_UNKNOWN * (2 * vectors**2 / q + nuisance)
-    wanted = max(calibration.SEQUENCES_LEAST, int(np.ceil(rows / len(queries))))
+    wanted = max(calibration.SAMPLE, int(np.ceil(rows / len(queries))))
     basis = query_basis, value_basis, directions, queries
 
     def some(indices: Int[np.ndarray, "i"], most: int) -> Rows:
@@ -50,7 +50,7 @@ def span_models(
         (rows,) = RowSource(examples, signals, chosen).whole()
         return rows
 
-    select = max(3 * calibration.SEQUENCES_LEAST, int(np.ceil(3 * nuisance / len(queries))))
+    select = max(2 * calibration.SAMPLE, int(np.ceil(3 * nuisance / len(queries))))
     return SpanModel(some(signals.fit, wanted), *basis), SpanModel(some(signals.select, select), *basis)
 
 

@@ -79,13 +79,14 @@ def _layer(state: State, points: Float[np.ndarray, "m q"], chunk: Any) -> Attent
 
 def _candidates(fit: _Fit, state: State, config: Any, rng: np.random.Generator) -> list[np.ndarray]:
     m = state.num_heads
+    pairs = m - 1 == 1
     # Incoherent heads of equal norm lie at this distance from the point of their hull nearest to 0.
     reach = calibration.NET_REACH * np.sqrt(m - 1) * np.linalg.norm(state.base)
-    side = config.net_points if m == 2 else max(3, round(calibration.NET_TOTAL ** (1 / (m - 1))))
+    side = config.net_points if pairs else max(3, round(calibration.NET_TOTAL ** (1 / (m - 1))))
     axis = np.linspace(-reach, reach, side)
     net = np.stack(np.meshgrid(*[axis] * (m - 1), indexing="ij"), axis=-1).reshape(-1, m - 1)
     cost = _TupleCost(*fit.gram(net))
-    if m == 2:
+    if pairs:
         tuples = list(itertools.combinations(range(len(net)), 2))
     else:
         starts = [rng.choice(len(net), m, replace=False) for _ in range(config.starts)]
@@ -185,7 +186,7 @@ class _Fit:
                 new = float(moved @ moved)
                 if not new < cost:
                     damping *= 10
-                    if damping > 1e4:
+                    if damping > calibration.MOST_DAMPING:
                         break
                     continue
                 done = new > (1 - calibration.POLISHED_ENOUGH) * cost

@@ -42,7 +42,7 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     white = whitening(chunk.x, chunk.mask)
     rank = white.basis.shape[1]
     evidence: dict[str, Any] = {"sequences": len(chunk.x), "support_rank": rank, "tokens": examples.tokens}
-    if rank < 2:
+    if rank <= 1:
         raise Stop("TOKENS_DEGENERATE", evidence)
     causal = bool(problem.causal)
     batch = as_batch(chunk, white, causal)
