@@ -145,8 +145,8 @@ def problem(verb: str) -> tuple[str, ...]:
     folder = Path(_kept().name)
     rng = np.random.default_rng(5)
     if verb == "recover":
-        x = rng.standard_normal((160_000, 6, 32))
-        np.savez(folder / "examples.npz", x=x, y=AttentionLayer.random(8, 32, seed=5)(x))
+        x = rng.standard_normal((40_000, 6, 64))
+        np.savez(folder / "examples.npz", x=x, y=AttentionLayer.random(16, 64, seed=5)(x))
         return str(folder / "examples.npz"), "--engine", "2"
     if verb == "extract":
         AttentionLayer.random(6, 24, rank=6, seed=5).save(folder / "hidden.safetensors")

@@ -2,7 +2,8 @@
 
 A phase is a function `phase(problem, state, tools) -> (state, info)`. The state is a frozen dataclass of
 arrays, numbers, strings, None, storable records and lists of those: all that later phases need. The info is evidence for the
-report. The phases are a list, or a function from the state to the next of them. After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
+report. The phases are a list, or a function from the state to the next of them. Progress shows every phase by its name, but
+for functions that say that they show it themselves (`shows_itself`). After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
 float arrays are finite, writes the checkpoint, and reports. A resumed run gets the state from disk instead
 of from memory; both are the same arrays with the same layout, so it ends in the same bytes.
 
@@ -21,6 +22,7 @@ import dataclasses
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -203,7 +205,8 @@ def _in_order(
 
 def _advance(run: Run, name: str, function: PhaseFunction, problem: Any, tools: Tools) -> None:
     started = time.perf_counter()
-    with tools.progress.phase(name):
+    silent = getattr(function, "shows_itself", False)
+    with nullcontext() if silent else tools.progress.phase(name):
         try:
             state, info = function(problem, run.state, tools)
         except Stop as stop:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from attnlearn.engine import Tools
 from attnlearn.recovery._fit import Verdict
@@ -31,7 +31,7 @@ def program(table: Sequence[Proposer]) -> Callable[[Trail], tuple[str, Step] | N
         if trail.pending is not None:
             return "fit", _fitted
         if isinstance(trail.signals, Signals) and trail.row < len(table):
-            return table[trail.row].name, partial(_asked, table[trail.row])
+            return table[trail.row].name, Asked(table[trail.row])
         return None
 
     return following
@@ -44,21 +44,27 @@ def _measured(problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict
     )
 
 
-def _asked(row: Proposer, problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict[str, Any]]:
-    signals = trail.signals
-    assert isinstance(signals, Signals)
-    fitted = trail.closed if not row.always else None
-    why = fitted or row.suits(problem, signals) or row.wanted(problem, signals, trail)
-    if why is not None:
-        return dataclasses.replace(trail, row=trail.row + 1), {"skipped": why}
-    found = row.propose(problem, signals, trail, tools)
-    again = row.repeats and found.candidate is not None
-    need = (
-        {}
-        if found.need is None
-        else {"need": found.need.outcome.name, "examples_needed": found.need.examples}
-    )
-    return trail.after(row.name, found, again=again), found.evidence | need
+@dataclass(frozen=True)
+class Asked:
+    """The step that asks one row; a row that is skipped shows no progress."""
+
+    row: Proposer
+    shows_itself: ClassVar[bool] = True
+
+    def __call__(self, problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict[str, Any]]:
+        row, signals = self.row, trail.signals
+        assert isinstance(signals, Signals)
+        closed = trail.closed if not row.always else None
+        why = closed or row.suits(problem, signals) or row.wanted(problem, signals, trail)
+        if why is not None:
+            return dataclasses.replace(trail, row=trail.row + 1), {"skipped": why}
+        with tools.progress.phase(row.name):
+            found = row.propose(problem, signals, trail, tools)
+        again = row.repeats and found.candidate is not None
+        evidence = dict(found.evidence)
+        if found.need is not None:
+            evidence |= {"need": found.need.outcome.name, "examples_needed": found.need.examples}
+        return trail.after(row.name, found, again=again), evidence
 
 
 def _fitted(problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict[str, Any]]:

@@ -209,7 +209,7 @@ def _spoken(seconds: float) -> str:
     >>> _spoken(0.4), _spoken(95.0), _spoken(9000.0)
     ('a second', '2 minutes', '2.5 hours')
     """
-    if seconds < 1:
+    if round(seconds) <= 1:
         return "a second"
     if seconds < MINUTE:
         return f"{seconds:.0f} seconds"
