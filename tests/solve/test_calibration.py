@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnlearn.recovery import _calibration as of_recovery
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._calibration import in_precision
-from benchmarks.calibrate import NAMES, covered, script
+from benchmarks.calibrate import NAMES, covered, instead, script
+from benchmarks.calibrate.__main__ import main
 
 SOURCE = Path(calibration.__file__)
 SECTIONS = {"Changes answers", "Sizes and budgets"}
@@ -57,6 +59,42 @@ def test_each_is_used():
 def test_each_that_changes_answers_has_a_script_that_measures_it():
     answers = {name for name, (section, _) in constants().items() if section == "Changes answers"}
     assert covered() == answers
+
+
+def answers_of_recovery() -> set[str]:
+    """The constants in the section "changes answers" of `recovery/_calibration.py`."""
+    text = Path(of_recovery.__file__).read_text("utf-8")
+    section = re.search(r"^# === changes answers =+\n(.*?)^# === ", text, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    body = ast.parse(section[1]).body
+    assigned = [node for node in body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    targets = [target for node in assigned for target in getattr(node, "targets", None) or [node.target]]
+    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def test_each_of_recovery_that_changes_answers_has_a_script_that_measures_it():
+    answers = answers_of_recovery()
+    assert {"SUPPORT_TOLERANCE", "GOOD_SHARES"} <= answers  # the first and the last
+    assert covered("recovery") == answers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scripts_print_each_constant_that_they_list(name):
+    text = Path(script(name).__file__).read_text("utf-8")
+    printed = set(re.findall(r'\b(?:show|cut)\(\s*"([A-Z_0-9]+)"', text))
+    assert printed == set(script(name).COVERS)
+
+
+def test_the_list_names_every_script(capsys):
+    main(["--list"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NAMES)
+
+
+def test_other_values_hold_for_a_while_only():
+    before = of_recovery.GAP
+    with instead(GAP=7.0):
+        assert of_recovery.GAP == 7.0
+    assert before == of_recovery.GAP
 
 
 @pytest.mark.parametrize("name", NAMES)
