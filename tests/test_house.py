@@ -81,7 +81,7 @@ RECOVERY = PACKAGE / "recovery"
 ORDER = {
     **dict.fromkeys(["_calibration", "_config", "_draw"], 0),
     **dict.fromkeys(["_blocks", "_problem", "_rows", "_intake"], 1),
-    **dict.fromkeys(["_statistics", "_plan"], 2),
+    **dict.fromkeys(["_statistics", "_plan", "_own_token"], 2),
     "_signals": 3,
     **dict.fromkeys(["moment", "_fit"], 4),
     **dict.fromkeys(["wide", "_trail", "_growth", "_repairs"], 5),
@@ -128,10 +128,10 @@ def test_imports_of_sub_packages_of_recovery_go_in_no_circle() -> None:
         list(TopologicalSorter(needs).static_order())  # raises CycleError
 
 
-def lines_without_docstring(function: ast.FunctionDef) -> int:
-    """Lines of a function as it is written, but for its docstring."""
-    first, whole = function.body[0], function.end_lineno - function.lineno + 1
-    return whole - (first.end_lineno - first.lineno + 1 if ast.get_docstring(function) else 0)
+def body_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function's body as it is written, without its signature and its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return function.end_lineno - body[0].lineno + 1 if body else 0
 
 
 def test_functions_and_files_of_recovery_are_short() -> None:
@@ -141,7 +141,7 @@ def test_functions_and_files_of_recovery_are_short() -> None:
         if (number := len(text.splitlines())) > 300:
             long[path.name] = number
         functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
-        long |= {f"{path.name}: {f.name}": n for f in functions if (n := lines_without_docstring(f)) > 40}
+        long |= {f"{path.name}: {f.name}": n for f in functions if (n := body_lines(f)) > 40}
     assert not long
 
 

@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attnlearn._files import read_tensors, temporary_name, write_tensors
-from attnlearn.engine import Checkpoint, CheckpointError, array_hash
+from attnlearn.engine import Checkpoint, CheckpointError, array_hash, storable
 from attnlearn.engine._checkpoint import _metadata
 from attnlearn.engine._encode import decode, encode
 
@@ -73,6 +75,96 @@ def test_nan_round_trip():
 def test_what_cannot_be_saved_is_refused(tmp_path, value):
     with Checkpoint(tmp_path, {}, resume=False) as checkpoint, pytest.raises(ValueError, match=r"^state"):
         checkpoint.save("fit", {"bad": value})
+
+
+@storable
+class Colour(Enum):
+    RED = "of the first kind"
+    BLUE = "of the second"
+
+
+@storable
+@dataclass(frozen=True)
+class Spot:
+    colour: Colour
+    where: np.ndarray
+    inner: Spot | None = None
+    notes: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    row: int = 1
+
+
+def test_records_come_back_exactly(tmp_path):
+    spot = Spot(Colour.RED, np.arange(3.0), Spot(Colour.BLUE, np.ones((2, 2), np.float32)), {"a": (1, None)})
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        checkpoint.save("fit", {"spot": spot, "all": [spot, Colour.BLUE]})
+        _, state = checkpoint.load()
+    for found in (state["spot"], state["all"][0]):
+        assert type(found) is Spot
+        assert found.colour is Colour.RED
+        same(found.where, spot.where)
+        assert found.inner.colour is Colour.BLUE
+        same(found.inner.where, spot.inner.where)
+        assert found.inner.inner is None
+        same(found.notes, spot.notes)
+    assert state["all"][1] is Colour.BLUE
+
+
+def test_records_that_were_not_declared_are_not_saved(tmp_path):
+    class Spot:  # of a declared name, but another class
+        pass
+
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        for value in (Undeclared(), Spot()):
+            with pytest.raises(ValueError, match=r"^state.*must hold arrays.*records"):
+                checkpoint.save("fit", {"bad": value})
+
+
+RECORD = {"colour": {"$record": ["Colour", "RED"]}, "where": None}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ["Undeclared", {"row": 1}],
+        ["Path", {}],
+        ["Colour", "GREEN"],
+        ["Colour", 1],
+        ["Colour", ["RED"]],
+        ["Spot", {}],
+        ["Spot", RECORD | {"size": 3}],
+        ["Spot", [1, 2]],
+        ["Spot", None],
+        ["Spot", "RED"],
+        ["Spot"],
+        ["Spot", RECORD, 1],
+        [["Spot"], RECORD],
+        [None, {}],
+        "Spot",
+        7,
+        None,
+        {},
+    ],
+)
+def test_a_damaged_or_unknown_record_is_refused(record, tmp_path):
+    with Checkpoint(tmp_path, {}, resume=False) as checkpoint:
+        checkpoint.save("fit", {"x": np.ones(2)})
+    path = tmp_path / "state-000001.safetensors"
+    tensors, _ = read_tensors(path)
+    for value, whole in ((["Spot", RECORD], True), (record, False)):
+        text = json.dumps({"name": "fit", "state": {"x": {"$record": value}}})
+        write_tensors(path, tensors, _metadata(tensors, text))
+        with Checkpoint(tmp_path, {}, resume=True) as checkpoint:
+            if whole:
+                assert checkpoint.load()[1]["x"] == Spot(Colour.RED, None)
+                continue
+            with pytest.raises(CheckpointError, match="damaged") as caught:
+                checkpoint.load()
+    assert len(str(caught.value)) < 600
+    assert str(caught.value).isprintable()
 
 
 def test_newest_wins_and_old_ones_go(tmp_path):

@@ -1,4 +1,4 @@
-"""Twenty kinds of problem, small enough for tests: name -> (x, y, keywords of `recover`)."""
+"""Twenty-one kinds of problem, small enough for tests: name -> (x, y, keywords of `recover`)."""
 
 from __future__ import annotations
 
@@ -168,3 +168,9 @@ def parity(rng: np.random.Generator) -> Case:
 def saturated(rng: np.random.Generator) -> Case:
     layer, x = _layer(rng, scale=60.0), rng.standard_normal((4000, 5, 8))
     return x, layer(x), {}
+
+
+@_kind("residual on words")
+def residual_on_words(rng: np.random.Generator) -> Case:
+    layer, x = _layer(rng), _words(rng, 3000, 5, 8)
+    return x, x + layer(x), {}

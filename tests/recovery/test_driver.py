@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, Outcome
-from attnlearn.engine import Checkpoint, Tools, run_phases
-from attnlearn.recovery import _fit
-from attnlearn.recovery._driver import FITTED, program
+from attnlearn.engine import Checkpoint, Progress, Tools, run_phases
+from attnlearn.recovery._driver import program
 from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._problem import Need
 from attnlearn.recovery._proposer import Proposer
@@ -19,6 +18,7 @@ from attnlearn.recovery._trail import Proposal, Trail
 
 from ._problems import FEW, made_candidate, problem, tokens
 
+FITTED = "the best fit leaves nothing to explain"
 TRUTH = AttentionLayer.random(1, 4, seed=1, scale=2.0)
 OTHER = AttentionLayer.random(1, 4, seed=2, scale=2.0)
 
@@ -137,27 +137,14 @@ def test_the_next_step_follows_from_the_trail_alone(whole):
     assert following(dataclasses.replace(measured, row=1, pending=made_candidate()))[0] == "fit"
 
 
-def unfinished(monkeypatch) -> None:
-    """Fits that find their time up at once, as if every step took too long."""
-    whole_refine = _fit.refine
-
-    def refine(*args, **options):
-        found = whole_refine(*args, **options)
-        return dataclasses.replace(found, stop="deadline")
-
-    monkeypatch.setattr(_fit, "refine", refine)
-
-
-def test_a_fit_whose_time_was_up_is_the_best_so_far_and_stays_pending(whole, monkeypatch):
+def test_a_fit_whose_time_was_up_is_the_best_so_far_and_stays_pending(whole):
     moved = TRUTH.replace(theta=1.2 * TRUTH.theta)
     table = [Fake("first", answers=(proposes(moved),)), Fake("second")]
     trail = run(whole, Fake("first")).state
     trail = dataclasses.replace(trail, row=1, pending=table[0].answers[0].candidate)
     name, step = program(table)(trail)
     assert name == "fit"
-    with monkeypatch.context() as patch:
-        unfinished(patch)
-        stopped, evidence = step(whole, trail, Tools())
+    stopped, evidence = step(whole, trail, Tools(deadline=0.0))
     assert evidence["verdict"] == "UNFINISHED"
     assert stopped.best.verdict is Verdict.UNFINISHED
     assert not stopped.settled
@@ -169,14 +156,29 @@ def test_a_fit_whose_time_was_up_is_the_best_so_far_and_stays_pending(whole, mon
     assert ended.pending is None
 
 
+def test_a_fit_that_is_exact_when_its_time_is_up_has_ended(whole):
+    trail = dataclasses.replace(run(whole, Fake("first")).state, row=1, pending=EXACT.candidate)
+    ended, evidence = program([Fake("first")])(trail)[1](whole, trail, Tools(deadline=0.0))
+    assert evidence["verdict"] == "EXACT"
+    assert ended.pending is None
+    assert ended.settled
+
+
+class Breaks(Tools):
+    """Time that is up after every phase, and never inside one."""
+
+    @property
+    def out_of_time(self) -> bool:
+        return not self.progress._phases
+
+
 def test_a_run_out_of_time_is_resumed_where_it_was(whole, tmp_path):
     table = Fake("first", answers=(MISFIT,)), Fake("second", answers=(EXACT,)), Fake("third")
     straight = run(whole, *table)
     identity, records = {"data": "same"}, []
     for _ in range(len(straight.records)):
-        with_clock = Tools(deadline=0.0)  # up after every phase
         saved = Checkpoint(tmp_path, identity, resume=True)
-        found = run(whole, *table, tools=with_clock, checkpoint=saved)
+        found = run(whole, *table, tools=Breaks(), checkpoint=saved)
         saved.close()
         records.append(len(found.records))
         assert found.out_of_time
@@ -184,3 +186,59 @@ def test_a_run_out_of_time_is_resumed_where_it_was(whole, tmp_path):
     assert named(found) == named(straight)
     assert found.state.best.weights.theta.tobytes() == straight.state.best.weights.theta.tobytes()
     assert [fit.verdict for fit in found.state.fits] == [fit.verdict for fit in straight.state.fits]
+
+
+def test_a_fit_that_was_cut_is_taken_up_by_the_next_run_that_has_time(whole, tmp_path):
+    moved = TRUTH.replace(theta=1.2 * TRUTH.theta)
+    table = Fake("first", answers=(proposes(moved),)), Fake("second")
+    for _ in range(3):  # signals, the row, and a fit without time
+        with Checkpoint(tmp_path, {}, resume=True) as saved:
+            cut = run(whole, *table, tools=Tools(deadline=0.0), checkpoint=saved)
+    assert named(cut) == ["signals", "first", "fit"]
+    assert cut.state.pending is not None
+    with Checkpoint(tmp_path, {}, resume=True) as saved:
+        found = run(whole, *table, checkpoint=saved)
+    assert named(found) == ["signals", "first", "fit", "fit", "second"]
+    assert [fit.verdict for fit in found.state.fits] == [Verdict.EXACT]
+    assert found.state.pending is None
+
+
+class Shown(Progress):
+    """Keeps the names of the phases that were shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def _opened(self, phase) -> None:
+        self.names.append(phase.name)
+
+
+def test_rows_that_are_skipped_are_recorded_and_not_shown(whole):
+    shown = Shown()
+    table = (
+        Fake("first", unsuited="too wide"),
+        Fake("second", answers=(EXACT,)),
+        Fake("third"),
+        Always("last"),
+    )
+    found = run(whole, *table, tools=Tools(progress=shown))
+    assert named(found) == ["signals", "first", "second", "fit", "third", "last"]
+    assert shown.names == ["signals", "second", "fit", "last"]
+
+
+def test_a_final_need_ends_the_table_with_its_cause(whole):
+    final = Need(Outcome.NOT_ATTENTION, cause="residual", final=True)
+    known = {"skipped": "the cause of the misfit is known: residual"}
+    found = run(
+        whole,
+        Fake("first", answers=(Proposal(need=final),)),
+        Fake("second", answers=(EXACT,)),
+        Always("third"),
+    )
+    evidence = {record.name: record.evidence for record in found.records}
+    assert named(found) == ["signals", "first", "second", "third"]
+    assert evidence["first"] == {"need": "NOT_ATTENTION", "examples_needed": None}
+    assert evidence["second"] == known
+    assert evidence["third"] == {}
+    assert found.state.best is None

@@ -9,7 +9,8 @@ import pytest
 
 from attnlearn import AttentionLayer, data, recover
 from attnlearn.engine import Tools
-from attnlearn.recovery._explain import explain, first_look, planned_size, rows_of
+from attnlearn.recovery._explain import explain, explained, first_look, rows_of
+from attnlearn.recovery._plan import Size, make_plan
 from attnlearn.recovery._proposers import TABLES
 
 from ._problems import made_problem, made_signals, problem, signals, tokens
@@ -36,7 +37,9 @@ def test_the_first_row_that_is_said_to_run_is_the_one_that_runs(name, seed):
     ("changes", "expected"),
     [
         ({}, {"wide search": "no", "moment": "yes", "wide search after the moment": "if needed"}),
-        ({"repeated": True}, {"wide search": "yes", "moment": "if needed"}),
+        ({"repeated": True}, {"residual connection": "no", "wide search": "yes", "moment": "if needed"}),
+        ({"repeated": True, "residual": True}, {"residual connection": "yes", "wide search": "if needed"}),
+        ({"residual": True}, {"residual connection": "no", "moment": "yes"}),
     ],
 )
 def test_one_row_runs_and_later_ones_if_needed(changes, expected):
@@ -50,9 +53,35 @@ def test_a_first_look_sees_the_heads_and_their_rank(seed, rng):
     whole = problem(low, tokens(rng, "normal", 6000, 6, 16))
     look = first_look(whole, signals(whole), Tools(seed=seed))
     assert look.heads == 2
-    size = planned_size(whole.examples, len(whole.split.fit), look, None)
-    assert size.heads == 2
-    assert planned_size(whole.examples, len(whole.split.fit), look, 5).heads == 5
+    assert look.moment_examples >= 1_024
+
+
+@pytest.fixture
+def at_one_speed(monkeypatch):
+    monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
+
+
+@pytest.mark.usefixtures("at_one_speed")
+@pytest.mark.parametrize("given", [None, 5])
+def test_the_plan_is_of_the_heads_that_are_given_or_seen(given, seed, rng):
+    whole = problem(
+        AttentionLayer.random(2, 16, rank=2, seed=seed), tokens(rng, "normal", 6000, 6, 16), num_heads=given
+    )
+    said = explained("auto", TABLES["auto"], whole, Tools(seed=seed))
+    look = first_look(whole, signals(whole), Tools(seed=seed))
+    assert (said.first, said.heads, said.rank) == ("moment", look.heads, look.rank)
+    size = Size(given or 2, look.rank, look.moment_examples)
+    assert said.plan == make_plan(whole.examples, len(whole.split.fit), size, False, None)
+
+
+@pytest.mark.usefixtures("at_one_speed")
+def test_where_the_search_runs_first_its_time_is_planned(seed, rng):
+    words = rng.standard_normal((30, 6))[rng.integers(30, size=(2000, 5))]
+    whole = problem(AttentionLayer.random(2, 6, seed=seed), words)
+    said = explained("auto", TABLES["auto"], whole, Tools(seed=seed))
+    assert (said.first, said.heads, said.rank) == ("wide search", None, None)
+    size = Size(8, wide=True)
+    assert said.plan == make_plan(whole.examples, len(whole.split.fit), size, False, None)
 
 
 def test_what_would_end_at_once_says_so(rng):
@@ -65,11 +94,9 @@ def test_what_would_end_at_once_says_so(rng):
 
 def test_the_explanation_is_text_json_and_a_table(rng):
     said = explain(data.Gaussian(4, 6), AttentionLayer.random(2, 6))
-    assert json.loads(json.dumps(said.to_json()))["rows"][1] == {
-        "name": "moment",
-        "runs": "yes",
-        "why": "always",
-    }
+    rows = {row["name"]: row for row in json.loads(json.dumps(said.to_json()))["rows"]}
+    assert list(rows) == [row.name for row in TABLES["auto"]]
+    assert rows["moment"] == {"name": "moment", "runs": "yes", "why": "always"}
     assert "one more head" in str(said)
     assert said.heads == 2
     assert list(said.frame()["name"]) == [row.name for row in said.rows]

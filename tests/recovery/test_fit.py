@@ -9,6 +9,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.engine import Tools
+from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Attempt, Fitting, Start, Verdict, verdict_of
 from attnlearn.solve.refinement import Refined
 
@@ -40,7 +41,15 @@ def attempt(error: float, residual: float, stop: str = "noise", *, exact=False, 
     ],
 )
 def test_verdicts(found, expected):
-    assert verdict_of(found) is expected
+    assert verdict_of(found, calibration.MISFIT) is expected
+
+
+def test_where_attention_is_weak_a_smaller_error_is_structure():
+    found = attempt(0.01, 0.009)
+    assert verdict_of(found, 0.011) is Verdict.NOISE
+    assert verdict_of(found, 0.009) is Verdict.MISFIT
+    assert verdict_of(attempt(0.01, 0.001), 0.009) is Verdict.MEMORISED
+    assert verdict_of(attempt(0.01, 0.01, exact=True), 0.009) is Verdict.EXACT
 
 
 def test_settled_fits_end_a_run_and_noise_explains():
@@ -90,7 +99,7 @@ def test_with_a_target_an_attempt_stops_there_unless_it_must_go_beyond(rng):
     near = work.attempt("first", work.proposed)
     assert near.enough
     assert not near.exact
-    assert verdict_of(near) is Verdict.ON_TARGET
+    assert verdict_of(near, work.signals.misfit) is Verdict.ON_TARGET
     beyond = work.attempt("beyond the target", dataclasses.replace(work.proposed, beyond=True))
     assert beyond.exact
 

@@ -30,7 +30,8 @@ NOT_LOWER = "another head does not lower the error"
         ([0.1, 0.087, 0.095, 0.086, 0.09], 1, 0, NOT_LOWER),
         ([0.1, 0.04, 0.035, 0.034], 3, 0, None),  # the better of two starts
         ([0.1, 0.04, 0.016, 0.006], 3, 0, None),  # much better three times
-        ([0.1, 0.0899, 0.095, 0.0809, 0.09, 0.0728, 0.08], 3, 0, "2 more heads hardly lower the error"),
+        ([0.1, 0.0899, 0.095, 0.0809, 0.09, 0.0728, 0.08], 5, 0, None),  # a tenth each time is enough
+        ([0.1, 0.0899, 0.095, 0.0809, 0.09, 0.0729, 0.08], 3, 0, NOT_LOWER),  # and a little less is not
     ],
 )
 def test_where_growing_stands(errors, found, start, over):

@@ -1,4 +1,4 @@
-"""Twenty kinds of problem: how a run on each ends, and which rows of the table ran, as the table says beforehand."""
+"""Twenty-one kinds of problem: how a run on each ends, and which rows of the table ran, as the table says beforehand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attnlearn import Outcome, Solution, recover
-from attnlearn.engine import Progress
+from attnlearn.engine import Checkpoint
 from attnlearn.recovery._proposers import TABLES
 
 from .kinds import KINDS
@@ -24,7 +24,7 @@ LATER = ["wide search after the moment", "fit"]
 MORE = ["one more head", "fit"]
 NOISE = [*MOMENT, "moment of every example", "one more head"]
 MISFIT = [*MOMENT, "cause of the misfit", "wide search after the moment"]
-MISREAD = [*MOMENT, "moment of every example", "cause of the misfit", "wide search after the moment"]
+BY_HEART = [*MOMENT, "moment of every example", "cause of the misfit", *MORE, *MORE]
 RECOVERED, NOISY = Outcome.RECOVERED, Outcome.BELOW_NOISE_FLOOR
 NOT_ATTENTION = Outcome.NOT_ATTENTION
 
@@ -51,8 +51,16 @@ EXPECTED: dict[str, tuple[Outcome, list[list[str]]]] = {
     "masked": (RECOVERED, [MOMENT]),
     "residual left in": (NOT_ATTENTION, [TWICE]),
     "two layers": (NOT_ATTENTION, [[*MISFIT, *MORE, *MORE]]),
-    "parity": (NOT_ATTENTION, [[*MISREAD, *MORE, *MORE], [*MISFIT, *MORE, *MORE]]),
+    "parity": (NOISY, [BY_HEART]),
     "saturated": (RECOVERED, [MOMENT]),
+    "residual on words": (NOT_ATTENTION, [["residual connection"]]),
+}
+ON_OTHER_SEEDS: dict[str, list[tuple[Outcome, list[str]]]] = {
+    # A hard problem: the second head is found by the first start, by the second, or by none of them.
+    "parity": [
+        (NOISY, [*MOMENT, "cause of the misfit", *MORE, *MORE, *MORE]),
+        (NOT_ATTENTION, [*MOMENT, "cause of the misfit", *MORE, *MORE]),
+    ]
 }
 
 
@@ -66,7 +74,7 @@ def solved(name: str, seed: int, **options) -> tuple[Solution, float]:
 
 def test_every_kind_has_its_row():
     assert list(EXPECTED) == list(KINDS)
-    assert len(KINDS) == 20
+    assert len(KINDS) == 21
     assert {name for _, trails in EXPECTED.values() for trail in trails for name in trail} == {*TABLE, "fit"}
 
 
@@ -74,14 +82,16 @@ def test_every_kind_has_its_row():
 def test_the_trail_is_the_one_that_the_table_predicts(name, seed):
     found, seconds = solved(name, seed)
     outcome, trails = EXPECTED[name]
-    assert found.outcome is outcome
-    assert found.certified is (outcome is RECOVERED)
+    allowed = [(outcome, trail) for trail in (trails if seed else trails[:1])]
+    allowed += ON_OTHER_SEEDS.get(name, []) if seed else []
+    assert found.outcome in {outcome for outcome, _ in allowed}
+    assert found.certified is (found.outcome is RECOVERED)
     first, *rows = found.phases
     assert first.name == "signals"
     if found.layer is not None:
         assert rows.pop().name == "certify"
     ran = [phase.name for phase in rows if "skipped" not in phase.evidence]
-    assert ran in (trails if seed else trails[:1])
+    assert (found.outcome, ran) in allowed
     asked = [name for name, _ in groupby(phase.name for phase in rows if phase.name != "fit")]
     assert asked == TABLE  # every row in order, run or skipped
     for phase in rows:
@@ -91,14 +101,18 @@ def test_the_trail_is_the_one_that_the_table_predicts(name, seed):
     assert 0.8 * seconds - 0.3 <= spent <= seconds
 
 
-@pytest.mark.parametrize("name", ["gaussian", "words", "parallel W", "residual left in"])
+@pytest.mark.parametrize("name", ["gaussian", "words", "parallel W", "residual left in", "residual on words"])
 def test_the_reasons_are_those_of_the_data(name, seed):
     found, _ = solved(name, seed)
     skipped = {phase.name: phase.evidence["skipped"] for phase in found.phases if "skipped" in phase.evidence}
     fitted = "the best fit leaves nothing to explain"
     expected = {
         "gaussian": {"wide search": "the moment models these tokens", "one more head": fitted},
-        "words": {"moment": fitted, "wide search after the moment": fitted},
+        "words": {
+            "residual connection": "the own token does not enter the outputs as itself",
+            "moment": fitted,
+            "wide search after the moment": fitted,
+        },
         "parallel W": {
             "suggested count": "the moment has established its heads, or shows none",
             "one more head": fitted,
@@ -106,31 +120,33 @@ def test_the_reasons_are_those_of_the_data(name, seed):
         "residual left in": {
             "wide search after the moment": "the cause of the misfit is known: residual",
             "one more head": "the cause of the misfit is known: residual",
+            "residual connection": "the moment models these tokens",
         },
+        "residual on words": dict.fromkeys(TABLE[1:], "the cause of the misfit is known: residual"),
     }
     assert skipped | expected[name] == skipped
 
 
-class Copies(Progress):
-    """Copies the checkpoint's folder before every phase: what a run that was cut there would leave."""
+def copied_after_every_save(folder: Path, kept: Path, patch: pytest.MonkeyPatch) -> None:
+    """Copies the checkpoint's folder whenever it was written: what a run that was cut there would leave."""
+    save = Checkpoint.save
 
-    def __init__(self, folder: Path, kept: Path) -> None:
-        super().__init__()
-        self.folder, self.kept = folder, kept
+    def saved(checkpoint, *args, **options):
+        done = save(checkpoint, *args, **options)
+        shutil.copytree(folder, kept / str(len(list(kept.iterdir()))), ignore=shutil.ignore_patterns("lock"))
+        return done
 
-    def _opened(self, phase) -> None:
-        if self.folder.exists():
-            copy = self.kept / str(len(list(self.kept.iterdir())))
-            shutil.copytree(self.folder, copy, ignore=shutil.ignore_patterns("lock"))
+    patch.setattr(Checkpoint, "save", saved)
 
 
-def test_a_run_that_was_cut_after_any_phase_ends_in_the_same_bytes(seed, tmp_path):
+def test_a_run_that_was_cut_after_any_phase_ends_in_the_same_bytes(seed, tmp_path, monkeypatch):
     kept = tmp_path / "kept"
     kept.mkdir()
-    copies = Copies(tmp_path / "saved", kept)
-    whole, _ = solved("parallel W", seed, checkpoint=tmp_path / "saved", progress=copies)
+    with monkeypatch.context() as patch:
+        copied_after_every_save(tmp_path / "saved", kept, patch)
+        whole, _ = solved("parallel W", seed, checkpoint=tmp_path / "saved")
     cuts = sorted(kept.iterdir(), key=lambda path: int(path.name))
-    assert len(cuts) >= len(whole.phases) - 1
+    assert len(cuts) >= len(whole.phases) - 1  # rows that were skipped are phases too
     for cut in cuts:
         resumed, _ = solved("parallel W", seed, checkpoint=cut)
         assert resumed.outcome is whole.outcome

@@ -9,7 +9,7 @@ import pytest
 from attnlearn import Outcome
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn.recovery._fit import Verdict
-from attnlearn.recovery._outcome import Judged, clear_view, outcome, unmet_need
+from attnlearn.recovery._outcome import Judged, clear_view, outcome, unmet_need, weak
 from attnlearn.recovery._problem import Need
 from attnlearn.recovery._trail import UNKNOWN, Trail
 
@@ -89,6 +89,44 @@ ALL = "C1 C2 C3"
 )
 def test_with_a_fit_the_outcome_is_what_certificate_and_errors_say(evidence, expected):
     assert outcome(fitted(), evidence, num=NUM) is expected
+
+
+FAINT = made_signals(nonlinear_share=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("failed", "apart", "expected"),
+    [
+        (("C3.bound",), 0.5, Outcome.ATTENTION_TOO_WEAK),
+        (("C3.bound", "C1.coverage"), 0.5, Outcome.NOT_ESTABLISHED),
+        (("C3.bound",), 1e-9, Outcome.HEADS_INDISTINGUISHABLE),
+        (("C3.bound", "C2.rivals"), 0.5, Outcome.HEADS_INDISTINGUISHABLE),
+        (("C3.bound", "C2.keys"), 0.5, Outcome.TOKENS_DEGENERATE),
+        (("C1.coverage",), 0.5, Outcome.TOO_FEW_EXAMPLES),
+        ((), 0.5, Outcome.NOT_ESTABLISHED),
+    ],
+)
+def test_weak_attention_is_the_reason_only_where_nothing_but_the_bound_fails(failed, apart, expected):
+    faint = dataclasses.replace(fitted(), signals=FAINT)
+    evidence = judged(1e-15, 1e-15, *failed, apart=apart)
+    assert outcome(faint, evidence, num=NUM) is expected
+    if expected is Outcome.ATTENTION_TOO_WEAK:
+        assert outcome(fitted(), evidence, num=NUM) is Outcome.NOT_ESTABLISHED
+        assert outcome(faint, judged(1e-15, 1e-15, established=ALL), num=NUM) is Outcome.RECOVERED
+
+
+def test_attention_is_weak_where_the_linear_fit_leaves_less_than_a_hundredth():
+    shares = {0.3: False, 0.011: False, 0.009: True, 1e-9: True}
+    found = {share: weak(Trail(signals=made_signals(nonlinear_share=share))) for share in shares}
+    assert found == shares
+    assert not weak(Trail())
+    assert not weak(Trail(signals=WEAK))
+
+
+def test_an_error_is_structure_above_what_the_signals_say():
+    small, large = judged(1e-3, 1.1e-3), judged(0.1, 0.11)
+    assert outcome(fitted(), dataclasses.replace(small, misfit=1e-3), num=NUM) is Outcome.NOT_ATTENTION
+    assert outcome(fitted(), dataclasses.replace(large, misfit=0.2), num=NUM) is Outcome.BELOW_NOISE_FLOOR
 
 
 @pytest.mark.parametrize(

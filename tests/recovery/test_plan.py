@@ -13,6 +13,7 @@ import pytest
 from attnlearn import AttentionLayer, data, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.data import RecordedWriter, as_examples
+from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._plan import Size, make_plan, parse_memory, work
 
 
@@ -64,8 +65,16 @@ def test_more_heads_cost_more_and_a_low_rank_less(monkeypatch) -> None:
     monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
     one, many, low = (work(Long(10**6), 750_000, size) for size in (Size(1), Size(8), Size(8, 2)))
     assert 0 < one.fit < many.fit
-    assert one.moment < many.moment
+    assert one.propose < many.propose
     assert low.fit < many.fit
+
+
+def test_the_wide_search_takes_the_place_of_the_moment(monkeypatch) -> None:
+    monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
+    moment, wide = (work(Long(10**6), 750_000, Size(8, wide=wide)) for wide in (False, True))
+    assert (wide.fit, wide.certify) == (moment.fit, moment.certify)
+    assert wide.propose == calibration.FEW * wide.fit  # a few starts
+    assert wide.propose != moment.propose
 
 
 def test_the_plan_is_part_of_the_result() -> None:

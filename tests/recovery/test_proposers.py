@@ -33,6 +33,7 @@ from ._problems import (
 
 ROWS = {row.name: row for table in TABLES.values() for row in table}
 WORDS = {"repeated": True}
+SKIP = {"repeated": True, "residual": True}
 LOW_RANK = Need(Outcome.LOW_EFFECTIVE_RANK, heads=2)
 CAUSE = dataclasses.replace(MISFITS, cause="residual")
 NO_CAUSE = dataclasses.replace(MISFITS, cause=UNKNOWN)
@@ -60,12 +61,16 @@ def test_what_proposes_nothing_comes_after_what_finds_heads(table):
 @pytest.mark.parametrize(
     ("row", "directions", "changes", "options", "why"),
     [
+        ("residual connection", 5, WORDS, {}, "the own token does not enter the outputs as itself"),
+        ("residual connection", 5, {"residual": True}, {}, "the moment models these tokens"),
+        ("residual connection", 64, SKIP, {}, None),
+        ("residual connection", 65, SKIP, {}, "the tokens vary in 65 directions, more than 64"),
         ("wide search", 5, {}, {}, "the moment models these tokens"),
         ("wide search", 5, WORDS, {}, None),
-        ("wide search", 48, WORDS, {}, None),
-        ("wide search", 49, WORDS, {}, "the tokens vary in 49 directions, more than 48"),
-        ("wide search after the moment", 48, {}, {}, None),
-        ("wide search after the moment", 49, {}, {}, "the tokens vary in 49 directions, more than 48"),
+        ("wide search", 64, WORDS, {}, None),
+        ("wide search", 65, WORDS, {}, "the tokens vary in 65 directions, more than 64"),
+        ("wide search after the moment", 64, {}, {}, None),
+        ("wide search after the moment", 65, {}, {}, "the tokens vary in 65 directions, more than 64"),
         ("wide search after the moment", 128, WORDS, {}, None),
         ("wide search after the moment", 129, WORDS, {}, "the tokens vary in 129 directions, more than 128"),
         ("moment", 500, {}, {}, None),
@@ -82,6 +87,7 @@ def test_which_data_a_row_suits(row, directions, changes, options, why):
 @pytest.mark.parametrize(
     ("row", "trail", "why"),
     [
+        ("residual connection", Trail(), None),
         ("moment", Trail(), None),
         ("wide search", Trail(), None),
         ("moment of every example", Trail(), "the moment has proposed no heads"),
@@ -296,6 +302,32 @@ def test_a_residual_is_the_cause_that_is_named(seed, rng):
     assert found.evidence["diagnosis"]["cause"] == "residual"
 
 
+def test_a_residual_connection_is_named_only_where_the_outputs_less_their_tokens_are_attention(seed, rng):
+    words = rng.standard_normal((30, 6))[rng.integers(30, size=(1_500, 5))]
+    layer = AttentionLayer.random(2, 6, seed=seed)
+    found = asked("residual connection", problem(lambda x, mask: x + layer(x, mask), words), seed=seed)
+    assert found.candidate is None
+    assert found.need.outcome is Outcome.NOT_ATTENTION
+    assert found.need.cause == "residual"
+    assert found.need.final
+    assert found.need.evidence["diagnosis"]["cause"] == "residual"
+    assert found.evidence["starts"][-1]["left"] == 2
+    gated = problem(lambda x, mask: x + np.tanh(3 * x) * layer(x, mask), words, num_heads=2)
+    found = asked("residual connection", gated, seed=seed)
+    assert found.candidate is None
+    assert found.need is None
+    assert found.evidence["starts"]
+
+
+def test_a_skip_with_nothing_else_names_no_cause(seed, rng):
+    words = rng.standard_normal((30, 6))[rng.integers(30, size=(600, 5))]
+    flat = AttentionLayer.random(2, 6, scale=0.0, seed=seed)
+    whole = problem(lambda x, mask: x + flat(x, mask), words)
+    row = ROWS["residual connection"]
+    found = row.propose(whole, made_signals(6, keys=5, **SKIP), Trail(), Tools(seed=seed))
+    assert (found.candidate, found.need, found.evidence) == (None, None, {})
+
+
 def test_one_more_head_is_added_to_a_misfit_and_to_noise_that_shows_one(seed, rng):
     layer = AttentionLayer.random(3, 6, seed=seed)
     whole = problem(layer, tokens(rng, "normal", 4000, 5, 6))
@@ -325,7 +357,7 @@ def test_a_given_layer_is_the_candidate(rng):
     assert found.evidence == {"heads": 2, "rank": 1}
 
 
-DIM, HEADS, NUM = 52, 4, 480  # more directions than the search takes
+DIM, HEADS, NUM = 68, 4, 640  # more directions than the search takes
 
 
 def test_heads_a_little_above_the_noise_are_recovered(seed) -> None:

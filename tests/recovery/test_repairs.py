@@ -95,15 +95,18 @@ def test_a_repair_gives_a_start_where_it_applies(name, start, found, applies, tr
     work, best = fitting_of(truth, layer, seed), attempt(layer, **found)
     repair = getattr(repairs, name)
     assert (repair(work, best) is not None) is applies
-    assert repair(work, dataclasses.replace(best, enough=True)) is None
+    again = found.get("stop") == "max_steps"  # more steps may win the certificate a digit
+    enough = repair(work, dataclasses.replace(best, enough=True))
+    assert (enough is not None) is (again and name == "take_more_steps")
 
 
 def test_every_repair_of_the_table_was_looked_at():
     names = {repair.start.__name__ for repair in repairs.REPAIRS}
-    assert names == {*APPLIES, "drop_idle_heads"}
+    assert names == {*APPLIES, "drop_idle_heads", "drop_a_needless_head"}
     assert [repair.name for repair in repairs.REPAIRS if repair.repeats] == [
         "merge duplicates",
         "unmix again",
+        "drop a needless head",
     ]
 
 
@@ -115,6 +118,78 @@ def test_a_head_that_does_next_to_nothing_is_idle(truth, seed, rng):
     assert start.layer.num_heads == 2
     assert repairs.drop_idle_heads(work, attempt(truth, error=1e-3)) is None
     assert repairs.drop_idle_heads(work, attempt(truth, error=1e6)) is None  # else nothing were left
+
+
+def test_more_steps_are_taken_by_an_exact_attempt_that_ran_out_of_them(truth, seed):
+    work = fitting_of(truth, truth, seed)
+    for stop, more in (("max_steps", True), ("floor", False), ("target", False)):
+        best = attempt(truth, 1e-15, stop, exact=True, enough=True)
+        start = repairs.take_more_steps(work, best)
+        assert (start is not None) is more
+        if more:
+            assert start.limits == repairs.LONG
+            assert start.layer is truth
+
+
+def near_head(truth: AttentionLayer, away: float) -> AttentionLayer:
+    """The first head as two that differ by `away`, with half its values each: to first order the same function."""
+    half = truth.replace(w=truth.w * np.array([0.5, 1])[:, None, None])
+    two = with_head(half, (1 + away) * truth.theta[0], half.w[0], (1 + away) * truth.query_bias[0])
+    theta, bias = two.theta.copy(), two.query_bias.copy()
+    theta[0], bias[0] = (1 - away) * truth.theta[0], (1 - away) * truth.query_bias[0]
+    return two.replace(theta=theta, query_bias=bias)
+
+
+def test_of_two_heads_that_nearly_coincide_in_an_exact_fit_one_is_dropped(truth, seed):
+    near = near_head(truth, 1e-3)
+    work = fitting_of(truth, near, seed)
+    exact = attempt(near, 1e-15, "floor", exact=True, enough=True)
+    start = repairs.drop_a_needless_head(work, exact)
+    assert start.layer.num_heads == 2
+    assert start.limits == repairs.LONG
+    found = work.attempt("drop a needless head", start)
+    assert found.exact
+    assert distance(found.layer, truth).max < 1e-9
+
+
+def test_a_head_is_not_dropped_from_an_inexact_fit_or_where_heads_are_apart_or_from_the_last_one(truth, seed):
+    work, near = fitting_of(truth, truth, seed), near_head(truth, 1e-3)
+    exact = {"error": 1e-15, "stop": "floor", "exact": True, "enough": True}
+    assert repairs.drop_a_needless_head(work, attempt(near)) is None
+    assert repairs.drop_a_needless_head(work, attempt(near, enough=True)) is None  # on target is not exact
+    assert repairs.drop_a_needless_head(work, attempt(truth, **exact)) is None
+    alone = AttentionLayer(truth.theta[:1], truth.w[:1], truth.query_bias[:1], truth.output_bias)
+    assert repairs.drop_a_needless_head(work, attempt(alone, **exact)) is None
+
+
+def test_a_drop_is_kept_only_by_a_fit_that_is_enough(truth):
+    (drop,) = (repair for repair in repairs.REPAIRS if repair.start is repairs.drop_a_needless_head)
+    best = attempt(truth, error=1e-3)
+    assert not drop.kept(attempt(truth, error=1e-9), best)
+    assert drop.kept(attempt(truth, error=1e-3, enough=True), best)
+
+
+def test_heads_that_differ_by_little_and_are_both_needed_stay(truth, seed):
+    rng = np.random.default_rng([seed, 6])
+    away = 1e-3 * rng.standard_normal((DIM, DIM))
+    close = with_head(truth, truth.theta[0] + away, rng.standard_normal((DIM, DIM)), truth.query_bias[0])
+    found = fitted(close, close, seed)
+    assert found.layer.num_heads == 3
+    assert found.verdict is Verdict.EXACT
+    assert distance(found.layer, close).max < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("away", "target", "verdict"),
+    [(1.2, None, Verdict.UNFINISHED), (1.2, 1e-3, Verdict.UNFINISHED), (1.0, 1e-3, Verdict.ON_TARGET)],
+)
+def test_without_time_a_fit_is_unfinished_unless_it_is_enough(away, target, verdict, truth, seed):
+    work = fitting_of(truth, truth, seed, target=target)
+    candidate = made_candidate(truth.replace(theta=away * truth.theta))
+    found = repairs.fit(work.problem, work.signals, candidate, Tools(seed=seed, deadline=0.0))
+    assert found.verdict is verdict
+    assert found.evidence["verdict"] == verdict.name
+    assert [entry["repair"] for entry in found.evidence["tried"]] == ["first"]
 
 
 def test_more_steps_are_taken_once(truth, seed):

@@ -80,6 +80,17 @@ def test_the_cause_is_that_of_the_need_that_names_one():
     assert Trail(needs={"cause of the misfit": unknown}).cause() == UNKNOWN
 
 
+def test_a_trail_is_closed_by_a_settled_fit_or_a_final_need():
+    cause = dataclasses.replace(MISFITS, cause="residual")
+    final = dataclasses.replace(cause, final=True)
+    fitted = "the best fit leaves nothing to explain"
+    assert Trail().closed is None
+    assert Trail(fits=(made_fit(MISFIT, 0.1),), needs={"cause of the misfit": cause}).closed is None
+    assert Trail(needs={"residual connection": final}).closed == "the cause of the misfit is known: residual"
+    assert Trail(fits=(made_fit(EXACT, 1e-15),)).closed == fitted
+    assert Trail(fits=(made_fit(ON_TARGET, 1e-3),), needs={"residual connection": final}).closed == fitted
+
+
 def test_an_answer_is_added_and_the_next_row_comes_next():
     candidate, moment = made_candidate(), made_moment(np.ones(3))
     before = Trail(signals=made_signals(), needs={"wide search": FEW}, asked=("wide search",), row=1)
@@ -100,12 +111,13 @@ def test_a_trail_comes_back_from_a_checkpoint_as_it_was():
         pending=made_candidate(tentative=True),
         fits=(made_fit(MISFIT, 0.1),),
         asked=("moment",),
-        needs={"moment": FEW},
+        needs={"moment": FEW, "residual connection": dataclasses.replace(MISFITS, final=True)},
         moment=made_moment(np.array([2.0, 1.0])),
     )
     fields = {field.name: getattr(trail, field.name) for field in dataclasses.fields(trail)}
     back = Trail(**decode(*encode(fields)))
-    assert (back.row, back.asked, back.needs) == (3, ("moment",), {"moment": FEW})
+    assert (back.row, back.asked, back.needs) == (3, ("moment",), trail.needs)
+    assert back.needs["residual connection"].final
     assert back.best.verdict is MISFIT
     assert back.pending.tentative
     assert np.array_equal(back.moment.values, trail.moment.values)

@@ -19,8 +19,6 @@ LINES, FILE_LINES = 40, 300
 def test_each_module_has_its_tests(module: Path) -> None:
     name = module.stem.removeprefix("_")
     mirrored = Path(__file__).parent / module.parent / f"test_{name}.py"
-    if module == Path("_refine.py"):  # the former place of a package
-        mirrored = mirrored.with_name("refinement") / "test_config.py"
     dotted = ("attnlearn", "solve", *module.with_suffix("").parts)
     assert any(found[: len(dotted)] == dotted for found in imported(mirrored, top_level=False))
 

@@ -11,14 +11,18 @@ from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import eliminate
 from attnlearn.solve._scores import Scores
-from attnlearn.solve._step import gauss_newton_step, projected_product, solve_normal
+from attnlearn.solve._step import Matrix, gauss_newton_step, projected_product, solve_normal, written_out
 
 
 @pytest.fixture
 def system(rng, seed):
-    layer = AttentionLayer.random(2, 4, seed=seed)
-    x = rng.standard_normal((300, 4, 4))
-    moved = layer.theta + 0.1 * rng.standard_normal(layer.theta.shape)
+    return system_in(np.float64, rng, seed)
+
+
+def system_in(dtype, rng, seed):
+    layer = AttentionLayer.random(2, 4, seed=seed).astype(dtype)
+    x = rng.standard_normal((300, 4, 4)).astype(dtype)
+    moved = layer.theta + 0.1 * rng.standard_normal(layer.theta.shape).astype(dtype)
     scores, chunks = Scores(moved, None, layer.query_bias), cut(x, layer(x), None)
     fit = eliminate(scores, chunks, False)
     at = linearize(scores, fit.linear, fit.factor, chunks, False)
@@ -52,3 +56,43 @@ def test_no_more_steps_than_allowed_and_none_after_the_deadline(system, rng):
     late = solve_normal(at, by, right, 0.0, 1e-12, 400, deadline=0.0)
     assert late.inner == 0
     assert not late.t.any()
+
+
+@pytest.mark.parametrize("damping", [1e-3, 1.0])
+def test_the_step_of_the_matrix_written_out_is_that_of_conjugate_gradients(system, damping):
+    at, by, fit = system
+    rest = [part / fit.cost**0.5 for part in fit.rest]
+    matrix = written_out(at, by, at.scores.flat().size)
+    by_matrix = gauss_newton_step(at, by, rest, damping, 1e-14, 1000, matrix=matrix)
+    by_gradients = gauss_newton_step(at, by, rest, damping, 1e-14, 1000)
+    one, other = by_matrix.scores.flat(), by_gradients.scores.flat()
+    assert np.linalg.norm(one - other) <= 1e-10 * np.linalg.norm(other)
+    np.testing.assert_allclose(by_matrix.linear, by_gradients.linear, atol=1e-10)
+    assert by_matrix.predicted == pytest.approx(by_gradients.predicted, rel=1e-10)
+    assert by_matrix.inner == len(one)
+
+
+def test_the_matrix_written_out_is_the_matrix(system, rng):
+    at, by, _ = system
+    size = at.scores.flat().size
+    matrix = written_out(at, by, size)
+    assert isinstance(matrix, Matrix)
+    t = rng.standard_normal(size)
+    image, follow = projected_product(at, by, t)
+    np.testing.assert_allclose(matrix.vectors @ (matrix.values * (matrix.vectors.T @ t)), image, atol=1e-10)
+    np.testing.assert_allclose(np.tensordot(t, matrix.follow, axes=1), follow, atol=1e-10)
+    assert matrix.values.min() > 0
+    for damping in (0.0, 0.1):
+        found = matrix.solve(image + damping * t, damping)
+        assert np.linalg.norm(found.t - t) <= 1e-6 * np.linalg.norm(t)
+
+
+def test_the_matrix_is_written_out_in_float64_for_few_unknowns_while_there_is_time(system, rng, seed):
+    at, by, _ = system
+    size = at.scores.flat().size
+    assert written_out(at, by, size - 1) is None
+    assert written_out(at, by, size, deadline=0.0) is None
+    assert written_out(at, by, size) is not None
+    single, by_single, _ = system_in(np.float32, rng, seed)
+    assert single.chunks.dtype == np.float32
+    assert written_out(single, by_single, size) is None

@@ -169,3 +169,28 @@ def test_a_small_layer_that_attends_weakly_is_bound_all_the_same(rng, seed):
     norms = np.linalg.norm(layer.theta, axis=(1, 2))
     worst = np.array([np.sqrt(np.linalg.norm(block, 2)) for block in blocks[0]]) / norms
     assert (found.theta >= 0.99 * worst).all()
+
+
+def test_a_hurried_call_gives_up_and_binds_nothing(rng, seed, monkeypatch):
+    layer, x = AttentionLayer.random(2, 4, seed=seed), rng.standard_normal((400, 5, 4))
+    patient = smallest_singular(layer, x)
+    assert smallest_singular(layer, x, hurried=True).lower == patient.lower > 0
+    monkeypatch.setattr("attnlearn.solve._calibration.MANY_PRODUCTS", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.INNER_MOST", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.MATRIX_MOST", 0)  # nor is the matrix written out
+    found = smallest_singular(layer, x, hurried=True)
+    assert found.lower == 0
+    assert found.smallest == 0
+    assert np.isinf(found.theta).all()
+    assert np.isinf(found.w).all()
+    assert found.examples == len(x)  # every example was tried before
+
+
+def test_a_hurried_call_on_a_small_layer_writes_the_matrix_out(rng, seed, monkeypatch):
+    layer, x = AttentionLayer.random(2, 4, seed=seed), rng.standard_normal((60, 5, 4))
+    patient = smallest_singular(layer, x)
+    monkeypatch.setattr("attnlearn.solve._calibration.MANY_PRODUCTS", 1)
+    monkeypatch.setattr("attnlearn.solve._calibration.INNER_MOST", 1)
+    found = smallest_singular(layer, x, hurried=True)
+    assert found.examples == patient.examples == len(x)
+    assert found.lower == pytest.approx(patient.eigenvalue, rel=1e-3)

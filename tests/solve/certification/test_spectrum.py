@@ -42,3 +42,23 @@ def test_few_steps_with_more_examples_at_hand_give_up(rng, seed, monkeypatch):
         point = prepare(layer, x, None, None, False)
         assert lanczos_spectrum(point, seed, 1e-6, more=True, on_step=None) is None
         assert lanczos_spectrum(point, seed, 1e-6, more=False, on_step=None) is not None
+
+
+def test_a_hurried_run_gives_up_where_it_would_take_many_steps_and_guarantees_nothing(rng, seed, monkeypatch):
+    layer, x = AttentionLayer.random(2, 4, seed=seed), rng.standard_normal((200, 5, 4))
+    with on_threads():
+        point = prepare(layer, x, None, None, False)
+        patient, easy = (
+            lanczos_spectrum(point, seed, 1e-6, more=False, on_step=None, hurried=hurried)
+            for hurried in (False, True)
+        )
+        assert easy == patient  # few steps are enough, so there is nothing to give up
+        monkeypatch.setattr(calibration, "MANY_PRODUCTS", 1)
+        monkeypatch.setattr(calibration, "INNER_MOST", 1)
+        found = lanczos_spectrum(point, seed, 1e-6, more=False, on_step=None, hurried=True)
+        more = lanczos_spectrum(point, seed, 1e-6, more=True, on_step=None, hurried=True)
+        whole = lanczos_spectrum(point, seed, 1e-6, more=False, on_step=None)
+    assert found.lower == 0 < found.estimate
+    assert found.steps == calibration.LANCZOS_BLOCK < whole.steps
+    assert whole == patient
+    assert more is None  # further examples come first

@@ -8,8 +8,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve import _refine
-from attnlearn.solve.refinement import RefineConfig, Refined, refine
+from attnlearn.solve.refinement import RefineConfig, Refined
 from attnlearn.solve.refinement import _config as config
 
 
@@ -30,6 +29,6 @@ def test_the_steps_are_not_printed():
     assert "steps" not in repr(Refined(layer, 0.0, "floor", 1, None, [{"step": 0}]))
 
 
-def test_the_former_place_still_works():
-    assert _refine.refine is refine
-    assert _refine.RefineConfig is config.RefineConfig
+def test_the_package_shows_what_its_module_defines():
+    assert RefineConfig is config.RefineConfig
+    assert Refined is config.Refined
