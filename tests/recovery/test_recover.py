@@ -113,7 +113,12 @@ def test_an_interrupt_ends_the_caller_too_and_carries_the_solution(
     assert list((tmp_path / "saved").glob("state-*"))
     assert stopped.outcome is Outcome.INTERRUPTED
     assert not stopped.certified
-    assert [phase.name for phase in stopped.phases] == ["signals", "wide search", "moment"]
+    assert [phase.name for phase in stopped.phases] == [
+        "signals",
+        "residual connection",
+        "wide search",
+        "moment",
+    ]
 
 
 def test_causal_masks_are_found(truth, x) -> None:

@@ -140,21 +140,15 @@ def test_condensing_is_tried_first_where_no_head_seems_needless(seed, monkeypatc
     assert sizes == [(HEADS, RANK), (WIDE, None), (5, None)]
 
 
-NO_LEAP = (
-    "Pruner.starts condenses only where the set of all heads is among the likeliest; here four, six or seven "
-    "heads are kept, although the span shows three"
-)
-
-
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
         ("places", 0),
         ("places", 1),
         ("words", 0),
-        pytest.param("places", 2, marks=pytest.mark.xfail(strict=False, reason=NO_LEAP)),
-        pytest.param("words", 1, marks=pytest.mark.xfail(strict=False, reason=NO_LEAP)),
-        pytest.param("words", 2, marks=pytest.mark.xfail(strict=False, reason=NO_LEAP)),
+        ("places", 2),
+        ("words", 1),
+        ("words", 2),
     ],
 )
 def test_what_is_left_of_a_wide_fit_of_weak_attention_is_the_true_number_of_heads(kind, number):

@@ -85,14 +85,15 @@ class Pruner:
         return None
 
     def starts(self, wide: WideFit) -> Iterator[tuple[AttentionLayer, int | None]]:
-        """Starts with fewer heads, the likeliest first; where none seems needless, the heads of which all are mixtures."""
-        layer = wide.layer
-        for kept in self.remaining(wide, self.problem.num_heads):
-            if len(kept) == layer.num_heads:
-                rng = self.tools.rng(f"condense {layer.num_heads}")
-                fewer = condensed(self.problem, self.signals, layer, rng)
-                if fewer is not None:
-                    yield fewer
+        """Starts with fewer heads, the likeliest first: the heads of which all are mixtures, where attention is weak or none needless."""
+        layer, sets = wide.layer, self.remaining(wide, self.problem.num_heads)
+        weak = self.signals.nonlinear_share < calibration.ROUGH
+        if weak or (sets and len(sets[0]) == layer.num_heads):
+            rng = self.tools.rng(f"condense {layer.num_heads}")
+            fewer = condensed(self.problem, self.signals, layer, rng)
+            if fewer is not None:
+                yield fewer
+        for kept in sets:
             chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
             yield AttentionLayer(*chosen, causal=layer.causal), wide.rank
 
