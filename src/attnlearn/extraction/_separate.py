@@ -68,8 +68,12 @@ def locate(inquiry: Inquiry, problem: Problem, tools: Tools, attempt: int) -> tu
         return found, {"attempt": number, "scale_factor": factor, "failures": failures, **evidence}
     blurred = sum(failure.get("blurred", False) for failure in failures)
     several = sum(failure["cause"] == SEVERAL for failure in failures)
-    close = dependent == calibration.SEARCHES or 2 * max(blurred, several) > len(failures)
     wide = whole.onset_span > calibration.ONSET_SPAN
+    if (
+        wide
+    ):  # a saturated head has no slope: that Jacobians show too few heads says nothing about two close ones
+        blurred = 0
+    close = dependent == calibration.SEARCHES or 2 * max(blurred, several) > len(failures)
     name = "HEADS_INDISTINGUISHABLE" if close else "SATURATED" if wide else "NOT_ATTENTION"
     raise Stop(name, {"failures": failures, **counts(problem.oracle)}, inquiry.kept())
 
