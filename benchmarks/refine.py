@@ -18,7 +18,6 @@ import numpy as np
 from attnlearn import AttentionLayer, distance, load
 from attnlearn._precision import precision
 from attnlearn.solve._regress import regress
-from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import RefineConfig, refine
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
@@ -87,7 +86,7 @@ def problem(case: dict[str, Any]) -> tuple[AttentionLayer, AttentionLayer, np.nd
     else:
         layer = load(LAYERS / f"{case['layer']}.safetensors", num_heads=case["heads"]).astype(np.float64)
         # Stored in float32, the products are of their rank only to 1e-8, which would be the floor of the fit.
-        layer = layer.replace(theta=Scores.from_theta(layer.theta, layer.query_bias, case["rank"]).theta())
+        layer = layer.replace(theta=layer.form.of_rank(case["rank"]).theta())
     layer = layer.replace(causal=case["causal"])
     m, d, k = layer.num_heads, layer.dim, case["k"]
     # Twice what refine starts with, so that it has fresh examples to check itself on.
@@ -133,7 +132,7 @@ def rival(
     from attnlearn._forward import attention_forward
 
     began = time.perf_counter()
-    scores = Scores.from_theta(start.theta, start.query_bias, rank)
+    scores = start.form.of_rank(rank)
     w, b, _ = regress(scores.theta(), start.query_bias, x, y, causal=layer.causal)
     with precision(np.float64):
         first, restore = ravel_pytree(jax.tree.map(jnp.asarray, (scores, w, b)))

@@ -22,7 +22,18 @@ RANKS = {
         0,
     ),
     **dict.fromkeys(
-        ["_attention", "_forward", "_layer", "_canonical", "_storage", "_summary", "_distance", "_maps"], 1
+        [
+            "scores",
+            "_attention",
+            "_forward",
+            "_layer",
+            "_canonical",
+            "_storage",
+            "_summary",
+            "_distance",
+            "_maps",
+        ],
+        1,
     ),
     **dict.fromkeys(["_certificate", "_result", "_serialize"], 2),
     **dict.fromkeys(["data", "convert", "oracle"], 3),

@@ -12,9 +12,9 @@ from attnlearn.recovery._fit import Fit
 from attnlearn.recovery._problem import Candidate, Problem, Weights
 from attnlearn.recovery._repairs import fit
 from attnlearn.recovery.moment import count_heads, take_moment, unmix
+from attnlearn.scores import Bilinear
 from attnlearn.solve._heads import head_separation
 from attnlearn.solve._held import Held, example_scale, unit_errors
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._split import Split
 from benchmarks.calibrate import cut, show, span
 from benchmarks.calibrate.claims import near
@@ -41,7 +41,7 @@ def duplicates() -> None:
             moment, _ = take_moment(problem, found, tools, every=True)
             counted = count_heads(problem, found, moment, tools, 4)
             heads = unmix(problem, found, moment, counted, tools)
-            theta = Scores.from_theta(heads.weights.theta, heads.weights.query_bias, 1).theta()
+            theta = Bilinear.whole(heads.weights.theta, heads.weights.query_bias).of_rank(1).theta()
             size = np.linalg.norm(layer.theta, axis=(1, 2))
             off = np.linalg.norm(theta[:, None] - layer.theta[None], axis=(2, 3)) / size
             for head in range(2):

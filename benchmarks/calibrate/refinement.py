@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from attnlearn import AttentionLayer
+from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import cut, whitening
 from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import Columns, eliminate
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import gauss_newton_step
 from attnlearn.solve.refinement import RefineConfig, refine
 from benchmarks.calibrate import show, span
@@ -33,10 +33,10 @@ def equations() -> None:
     taken = []
     for factor in (1, 2, 4, 8):
         layer, x = made(0)
-        scores = Scores(layer.theta, None, layer.query_bias)
-        used = int(scores.sequences_wanted(16, 6, False, equations=factor, least_rows=0))
+        scores = Bilinear(layer.theta, None, layer.query_bias)
+        used = int(sequences_wanted(scores, 16, 6, False, equations=factor, least_rows=0))
         chunks = cut(x[:used].astype(np.float32), layer(x[:used]).astype(np.float32), None)
-        moved = Scores(near(layer, 1).theta, None, layer.query_bias).astype(np.float32)
+        moved = Bilinear(near(layer, 1).theta, None, layer.query_bias).astype(np.float32)
         fit = eliminate(moved, chunks, False)
         at = linearize(moved, fit.linear, fit.factor, chunks, False)
         norm = fit.cost**0.5
@@ -118,7 +118,7 @@ def gram() -> None:
             parts = []
             for kind in (dtype, np.longdouble if dtype == np.float64 else np.float64):
                 chunks = cut(x[:600].astype(kind), np.zeros((600, 6, 1), kind), None)
-                scores = Scores(layer.theta, None, layer.query_bias).astype(kind)
+                scores = Bilinear(layer.theta, None, layer.query_bias).astype(kind)
                 parts.append(np.asarray(Columns(scores, chunks, False).gram()[0], np.longdouble))
             relative = np.abs(parts[0] - parts[1]).max() / np.abs(parts[1]).max()
             errors.setdefault(dtype.__name__, []).append(float(relative))

@@ -12,12 +12,13 @@ Arrays run (sequence, query, head, key): then every product is one over all rows
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn.engine._threads import in_order, limited_blas
+from attnlearn.scores import Scores
+from attnlearn.scores._products import mix, turn
 
 CHUNK_BYTES = 4 * 2**20
 """Working memory of one evaluated chunk, of which every core has one: large enough for full speed, and near the caches. 2,000
@@ -33,24 +34,6 @@ class Parameters(NamedTuple):
     w: Any
     query_bias: Any
     output_bias: Any
-
-
-def turn(blocks: np.ndarray) -> np.ndarray:
-    """The last two axes exchanged, copied: OpenBLAS is slow on many small products with a transposed second factor."""
-    return np.ascontiguousarray(np.swapaxes(blocks, -1, -2))
-
-
-def project(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """x (n, k, d) times every a_i (d, r): (n, k, m, r), as one product."""
-    n, k, d = x.shape
-    m, _, r = a.shape
-    return (x.reshape(n * k, d) @ a.transpose(1, 0, 2).reshape(d, m * r)).reshape(n, k, m, r)
-
-
-def pair_tokens(queries: np.ndarray, turned: np.ndarray) -> np.ndarray:
-    """Inner products (n, query, m, key) of queries (n, query, m, d) with turned tokens (n, d, k)."""
-    n, k, m, d = queries.shape
-    return (queries.reshape(n, k * m, d) @ turned).reshape(n, k, m, -1)
 
 
 def row_sums(weights: np.ndarray) -> np.ndarray:
@@ -104,38 +87,38 @@ def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarr
     return logits
 
 
-def mix(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Weighted tokens (n, query, m, d) from weights (n, query, m, key)."""
-    n, k, m, _ = weights.shape
-    return (weights.reshape(n, k * m, k) @ x).reshape(n, k, m, x.shape[-1])
+class Attention(NamedTuple):
+    """A layer as it is evaluated: scores of any kind, W (m, d, o), b (o,), and whether a query sees keys after itself."""
 
+    scores: Scores
+    w: np.ndarray
+    output_bias: np.ndarray
+    causal: bool
 
-def _scores(params: Parameters, x: np.ndarray) -> np.ndarray:
-    """Scores before the softmax, (n, query, heads, key): x_a^T Theta_i x_b + c_i^T x_b."""
-    queries = project(x, params.theta)
-    queries += params.query_bias
-    return pair_tokens(queries, turn(x))
+    def logits(self, x: np.ndarray, _mask: np.ndarray | None = None) -> np.ndarray:
+        """Scores before the softmax (n, query, heads, key) of one chunk."""
+        return self.scores.logits(x, turn(x))[0]
 
+    def patterns(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """Attention weights (n, query, heads, key) of one chunk."""
+        return weigh(self.logits(x), mask, self.causal)
 
-def _patterns(params: Parameters, x: np.ndarray, mask: np.ndarray | None, causal: bool) -> np.ndarray:
-    return weigh(_scores(params, x), mask, causal)
-
-
-def _outputs(params: Parameters, x: np.ndarray, mask: np.ndarray | None, causal: bool) -> np.ndarray:
-    n, k, _ = x.shape
-    m, d, o = params.w.shape
-    mixed = mix(_patterns(params, x, mask, causal), x).reshape(n * k, m * d)
-    outputs = (mixed @ params.w.reshape(m * d, o)).reshape(n, k, o)
-    outputs += params.output_bias
-    if mask is not None:
-        outputs *= mask[..., None]
-    return outputs
+    def outputs(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """Outputs (n, k, o) of one chunk; rows of padded queries are zero."""
+        n, k, _ = x.shape
+        m, d, o = self.w.shape
+        mixed = mix(self.patterns(x, mask), x).reshape(n * k, m * d)
+        outputs = (mixed @ self.w.reshape(m * d, o)).reshape(n, k, o)
+        outputs += self.output_bias
+        if mask is not None:
+            outputs *= mask[..., None]
+        return outputs
 
 
 KERNELS: dict[str, Callable[..., np.ndarray]] = {
-    "outputs": _outputs,
-    "patterns": lambda params, x, mask, causal: _patterns(params, x, mask, causal).swapaxes(1, 2),
-    "scores": lambda params, x, _mask, _causal: _scores(params, x).swapaxes(1, 2),
+    "outputs": Attention.outputs,
+    "patterns": lambda layer, x, mask: layer.patterns(x, mask).swapaxes(1, 2),
+    "scores": lambda layer, x, mask: layer.logits(x, mask).swapaxes(1, 2),
 }
 
 
@@ -145,24 +128,15 @@ def chunk_size(k: int, d: int, m: int, itemsize: int) -> int:
 
 
 def evaluate(
-    kernel: str,
-    params: Parameters,
-    x: np.ndarray,
-    mask: np.ndarray | None,
-    causal: bool,
-    tail: tuple[int, ...],
+    kernel: str, layer: Attention, x: np.ndarray, mask: np.ndarray | None, tail: tuple[int, ...]
 ) -> np.ndarray:
     """Apply a kernel to x (n, k, d) chunk by chunk; `tail` is the shape of one example's result."""
     n, k, d = x.shape
-    size = chunk_size(k, d, len(params.theta), x.dtype.itemsize)
+    size = chunk_size(k, d, layer.scores.heads, x.dtype.itemsize)
     result = np.empty((n, *tail), x.dtype)
-    stacked = np.ascontiguousarray(params.theta.transpose(1, 0, 2)).transpose(
-        1, 0, 2
-    )  # as `project` wants it
-    function = partial(KERNELS[kernel], params._replace(theta=stacked))
 
     def part(rows: slice) -> np.ndarray:
-        return function(np.ascontiguousarray(x[rows]), None if mask is None else mask[rows], causal)
+        return KERNELS[kernel](layer, np.ascontiguousarray(x[rows]), None if mask is None else mask[rows])
 
     pieces = [slice(start, start + size) for start in range(0, n, size)]
     with np.errstate(all="ignore"):  # what overflows is in the result for everyone to see

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._attention import Parameters, evaluate
+from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
 from attnlearn._jax import jax
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
+from attnlearn.scores import Bilinear
 
 
 class Factors(NamedTuple):
@@ -127,6 +128,11 @@ class AttentionLayer:
         return Parameters(self.theta, self.w, self.query_bias, self.output_bias)
 
     @property
+    def form(self) -> Bilinear:
+        """How its heads score a pair of tokens, as a member of `attnlearn.scores`."""
+        return Bilinear.whole(self.theta, self.query_bias)
+
+    @property
     def num_heads(self) -> int:
         """Number of heads m."""
         return self.theta.shape[0]
@@ -190,7 +196,8 @@ class AttentionLayer:
         return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k))
 
     def _evaluate(self, kernel, tokens, mask, single, tail):
-        result = evaluate(kernel, self.parameters, tokens, mask, self.causal, tail)
+        layer = Attention(self.form, self.w, self.output_bias, self.causal)
+        result = evaluate(kernel, layer, tokens, mask, tail)
         return result[0] if single else result
 
     def _tokens(self, x: ArrayLike, mask: ArrayLike | None) -> tuple[Tokens, Mask | None, bool]:

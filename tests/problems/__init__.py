@@ -10,11 +10,12 @@ from tests.problems._oracles import ORACLES
 from tests.problems._others import COMPRESSING, SCULPTING
 from tests.problems._problem import Problem
 from tests.problems._ranges import RANGES
+from tests.problems._structured import STRUCTURED
 from tests.problems._tied import TIED
 from tests.problems._unions import UNIONS
 from tests.problems._unmodelled import UNMODELLED
 
-ENEMIES = TIED | LOOSE | UNIONS | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING
+ENEMIES = TIED | LOOSE | UNIONS | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING | STRUCTURED
 """Kinds made to earn a claim that is false, for `recover`, `extract` and `compress`."""
 ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING
 """Every kind of problem by name."""

@@ -8,7 +8,7 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn._attention import Parameters
 from attnlearn.solve import _chunks
-from attnlearn.solve._chunks import added, cut, product, whitening
+from attnlearn.solve._chunks import added, cut, whitening
 
 
 def test_every_example_is_in_one_chunk(rng, monkeypatch):
@@ -33,12 +33,6 @@ def test_sums_are_in_the_memory_of_the_first(rng):
     first = np.ones(3)
     assert added([first, np.full(3, 2.0)]) is first
     assert first.tolist() == [3.0, 3.0, 3.0]
-
-
-@pytest.mark.parametrize("rows", [3, 64, 65, 200])
-def test_a_product_in_pieces_is_the_product(rng, rows):
-    a, b = rng.standard_normal((rows, 90)), rng.standard_normal((90, 70))
-    np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dim", [4, 6])

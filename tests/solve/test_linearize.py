@@ -10,6 +10,7 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn._forward import mixed_rows, pattern_rows
 from attnlearn._precision import precision
+from attnlearn.scores import Bilinear
 from attnlearn.solve import _linearize
 from attnlearn.solve._chunks import Chunk, cut
 from attnlearn.solve._linearize import (
@@ -22,7 +23,6 @@ from attnlearn.solve._linearize import (
 )
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import columns, eliminate
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import gauss_newton_step, projected_product, solve_normal
 
 CASES = [(None, False, False), (2, False, False), (None, True, True), (2, True, True)]
@@ -36,7 +36,7 @@ def example(rng, rank, causal, padded, n=40, d=5, m=3, k=4):
         mask = rng.random((n, k)) < 0.8
         mask[:, 0] = True
     y = rng.standard_normal((n, k, 3))
-    return Scores.from_theta(layer.theta, layer.query_bias, rank), cut(x, y, mask)
+    return Bilinear.whole(layer.theta, layer.query_bias).of_rank(rank), cut(x, y, mask)
 
 
 def outputs(scores, linear, chunk, causal):
@@ -162,7 +162,7 @@ def test_conjugate_gradients_end_where_there_is_nothing_to_solve(rng):
     assert solve_normal(at, by, np.zeros_like(at.scores.flat()), 0.0, 1e-3, 50).inner == 0
     # Factors of rank 3 may be turned without any change of Theta: in these directions the matrix is zero.
     turn = rng.standard_normal((len(at.scores.a), 3, 3)).astype(np.float32)
-    idle = Scores(at.scores.a @ turn, -at.scores.b @ turn.transpose(0, 2, 1), np.zeros_like(at.scores.c))
+    idle = Bilinear(at.scores.a @ turn, -at.scores.b @ turn.transpose(0, 2, 1), np.zeros_like(at.scores.c))
     assert np.isfinite(solve_normal(at, by, idle.flat(), 0.0, 1e-3, 50).t).all()
 
 
@@ -172,7 +172,7 @@ def test_preconditioning_evens_out_weak_heads(rng):
     w = layer.w * np.array([1.0, 1.0, 0.01])[:, None, None]
     x = rng.standard_normal((120, 5, 6))
     chunks = cut(x, layer.replace(w=w)(x), None)
-    scores = Scores.from_theta(layer.theta, layer.query_bias, None)
+    scores = Bilinear.whole(layer.theta, layer.query_bias).of_rank(None)
     fit = eliminate(scores, chunks, False)
     at = linearize(scores, fit.linear, fit.factor, chunks.astype(np.float32), False)
     bare, even = eigenvalues(at, None), eigenvalues(at, precondition(at))
@@ -197,4 +197,4 @@ def test_the_promised_decrease_is_that_of_the_linear_model(rng, rank):
 def test_a_chunk_of_padding_counts_for_nothing():
     chunk = Chunk(np.zeros((3, 4, 5)), np.zeros((3, 4, 2)), np.zeros((3, 4)))
     layer = AttentionLayer.random(2, 5, bias=True)
-    assert not columns(Scores(layer.theta, None, layer.query_bias), chunk, False).any()
+    assert not columns(Bilinear(layer.theta, None, layer.query_bias), chunk, False).any()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn.scores import Bilinear
 from attnlearn.solve._chunks import cut
 from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import curvature, precondition
 from attnlearn.solve._regress import eliminate
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import projected_product
 
 
@@ -18,7 +18,10 @@ from attnlearn.solve._step import projected_product
 def at(request, rng, seed):
     layer = AttentionLayer.random(2, 5, rank=request.param, seed=seed)
     x = rng.standard_normal((400, 4, 5))
-    scores, chunks = Scores.from_theta(layer.theta, layer.query_bias, request.param), cut(x, layer(x), None)
+    scores, chunks = (
+        Bilinear.whole(layer.theta, layer.query_bias).of_rank(request.param),
+        cut(x, layer(x), None),
+    )
     fit = eliminate(scores, chunks, False)
     return linearize(scores, fit.linear, fit.factor, chunks, False)
 

@@ -301,3 +301,33 @@ def test_the_limit_grows_with_the_number_and_falls_with_the_directions(rng):
 
 def test_the_limit_is_below_one_where_everything_is_alike():
     assert 0.99 < copy_limit(np.full((20, 20), 0.99), 20) <= 1.0
+
+
+def test_a_sample_without_relatives_speaks_for_all_but_a_stated_share(rng):
+    """ln(1e6)/256: with a larger share of relatives a sample of 256 misses them all with probability below 1e-6."""
+    x = rng.standard_normal((2_000, K, D))
+    held = Held(x[:1_000], x[:1_000])
+    found = without_copies(held, x[1_000:], None)
+    assert found.hidden == pytest.approx(np.log(1e6) / 256)
+    assert not found.copied.any()
+    assert without_copies(Held(x[:256], x[:256]), x[256:], None).hidden == 0  # all were looked at
+    grouped = Held(x[:1_000], x[:1_000], groups=np.arange(1_000) // 2)
+    assert without_copies(grouped, x[1_000:], None).hidden == 0  # a share of sequences is no share of groups
+
+
+def test_every_relative_is_marked_where_the_sample_has_one(rng):
+    x = rng.standard_normal((2_000, K, D))
+    share = int(2 * np.log(1e6) / 256 * 1_000)
+    x[:share] = x[1_000 : 1_000 + share] + 1e-3 * rng.standard_normal((share, K, D))
+    found = find_relatives(x[:1_000], None, x[1_000:], None)
+    assert found.hidden == 0
+    assert found.copied[:share].all()
+    assert found.copied[share:].mean() <= SMALL_SHARE
+
+
+def test_relatives_are_found_wherever_they_stand_among_many_others(rng):
+    """More others than are looked at: those that repeat the certify side come last."""
+    few = rng.standard_normal((30, K, D))
+    copies = np.repeat(few, 400, axis=0) + 1e-6 * rng.standard_normal((12_000, K, D))
+    others = np.concatenate([rng.standard_normal((12_000, K, D)), copies])
+    assert find_relatives(few, None, others, None).copied.all()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn.scores import Bilinear
 from attnlearn.solve._chunks import cut
 from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import eliminate
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import Matrix, gauss_newton_step, projected_product, solve_normal, written_out
 
 
@@ -23,7 +23,7 @@ def system_in(dtype, rng, seed):
     layer = AttentionLayer.random(2, 4, seed=seed).astype(dtype)
     x = rng.standard_normal((300, 4, 4)).astype(dtype)
     moved = layer.theta + 0.1 * rng.standard_normal(layer.theta.shape).astype(dtype)
-    scores, chunks = Scores(moved, None, layer.query_bias), cut(x, layer(x), None)
+    scores, chunks = Bilinear(moved, None, layer.query_bias), cut(x, layer(x), None)
     fit = eliminate(scores, chunks, False)
     at = linearize(scores, fit.linear, fit.factor, chunks, False)
     return at, precondition(at), fit

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.compression import _calibration as calibration
+from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._drop import Ground
-from attnlearn.solve._scores import split_linear
 
 Blocks = Float[np.ndarray, "m d r"]
 

@@ -23,9 +23,9 @@ from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
 from attnlearn.solve._calibration import LOOK_MOST, SCAN_COORDINATES
 from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._sequences import without_copies
 from attnlearn.solve._uncertainty import standard_errors
+from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve.certification import certify
 
 
@@ -160,5 +160,5 @@ def _standard_errors(best: Fit, fit: Held, select: Held) -> dict[str, Any]:
 
 def _fit_sample(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:
     """Fit sequences on which the Jacobian may be taken: four times what it begins with; padded ones tell less."""
-    scores = Scores.from_theta(layer.theta, layer.query_bias, rank)
-    return 4 * int(np.ceil(scores.sequences_wanted(layer.out_dim, examples.tokens, layer.causal)))
+    scores = layer.form.of_rank(rank)
+    return 4 * int(np.ceil(sequences_wanted(scores, layer.out_dim, examples.tokens, layer.causal)))

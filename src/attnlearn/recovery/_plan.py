@@ -24,9 +24,10 @@ from attnlearn.data import Examples
 from attnlearn.engine._threads import own_threads
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import unknowns
+from attnlearn.scores import Bilinear
 from attnlearn.solve._calibration import SIDE_MOST
 from attnlearn.solve._chunks import cache_bytes
-from attnlearn.solve._scores import Scores
+from attnlearn.solve._unknowns import sequences_wanted
 
 _UNITS = {
     "": 1,
@@ -154,8 +155,8 @@ def _fit_rows(examples: Examples, fit: int, size: Size) -> float:
     d = examples.dim
     a = np.broadcast_to(np.float32(0), (size.heads, d, size.rank or d))
     b = None if size.rank is None else a
-    scores = Scores(a, b, np.broadcast_to(np.float32(0), (size.heads, d)))
-    return min(fit, scores.sequences_wanted(examples.out_dim, examples.tokens, False)) * examples.tokens
+    scores = Bilinear(a, b, np.broadcast_to(np.float32(0), (size.heads, d)))
+    return min(fit, sequences_wanted(scores, examples.out_dim, examples.tokens, False)) * examples.tokens
 
 
 def _memory(examples: Examples, fit: int, size: Size, drawn: bool) -> int:

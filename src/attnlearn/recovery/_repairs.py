@@ -24,7 +24,6 @@ from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
 from attnlearn.solve._drop import Ground, drop_order
 from attnlearn.solve._heads import head_separation, head_visibility
 from attnlearn.solve._held import Held, unit_errors
-from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import Refined
 
 SHORT = {"max_steps": calibration.SHORT_STEPS}
@@ -199,7 +198,7 @@ def _repaired(fitting: Fitting, candidate: Candidate) -> tuple[Attempt, list[dic
 
 def without_duplicates(layer: AttentionLayer, rank: int | None) -> AttentionLayer:
     """The layer at this rank, with heads that nearly coincide as one; noise beyond the rank would set them apart."""
-    kept = Scores.from_theta(layer.theta, layer.query_bias, rank).theta()
+    kept = layer.form.of_rank(rank).theta()
     return merged(layer.replace(theta=kept), calibration.DUPLICATE)
 
 

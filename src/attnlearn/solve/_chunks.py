@@ -27,6 +27,7 @@ from jaxtyping import Float
 from attnlearn._attention import Parameters
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.engine._threads import in_order, limited_blas
+from attnlearn.scores import Bilinear, Scores
 from attnlearn.solve._calibration import (
     CACHE_LEAST,
     CACHE_SHARE,
@@ -74,14 +75,6 @@ def cache_bytes() -> int:
     except (AttributeError, ValueError, OSError):  # not every system tells
         total = 0
     return max(CACHE_LEAST, int(CACHE_SHARE * total))
-
-
-def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b with the rows of `a` shared among threads, in pieces that do not depend on their number."""
-    if len(a) <= PIECE or a.size * b.shape[1] < PIECE**3:
-        return a @ b
-    pieces = [a[start : start + PIECE] for start in range(0, len(a), PIECE)]
-    return np.concatenate(list(in_order(lambda piece: piece @ b, pieces)))
 
 
 class Chunk(NamedTuple):
@@ -146,21 +139,25 @@ class Whitening(NamedTuple):
         """White coordinates of tokens."""
         return (x - self.mean.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
 
+    def inside(self, scores: Scores) -> Scores:
+        """Scores of the tokens as scores of white coordinates."""
+        return scores.seen_through(self.mean, self.basis)
+
+    def outside(self, scores: Scores) -> Scores:
+        """Scores of white coordinates as scores of the tokens."""
+        return scores.seen_through(-self.inverse @ self.mean, self.inverse)
+
     def enter(self, params: Parameters) -> Parameters:
         """The layer as it acts on white coordinates."""
         theta, w, c, b = (np.asarray(array, np.float64) for array in params)
-        return Parameters(
-            self.basis.T @ theta @ self.basis,
-            self.basis.T @ w,
-            (c + self.mean @ theta) @ self.basis,
-            b + self.mean @ w.sum(axis=0),
-        )
+        scores = self.inside(Bilinear.whole(theta, c))
+        return Parameters(scores.a, self.basis.T @ w, scores.c, b + self.mean @ w.sum(axis=0))
 
     def leave(self, params: Parameters) -> Parameters:
         """The layer as it acts on the tokens themselves."""
         theta, w, c, b = (np.asarray(array, np.float64) for array in params)
-        theta, w = self.inverse.T @ theta @ self.inverse, self.inverse.T @ w
-        return Parameters(theta, w, c @ self.inverse - self.mean @ theta, b - self.mean @ w.sum(axis=0))
+        scores, w = self.outside(Bilinear.whole(theta, c)), self.inverse.T @ w
+        return Parameters(scores.a, w, scores.c, b - self.mean @ w.sum(axis=0))
 
 
 def whitening(x: Tokens, mask: Mask | None) -> Whitening:

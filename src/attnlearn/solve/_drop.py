@@ -19,11 +19,12 @@ from jaxtyping import Float, Int
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
+from attnlearn.scores import Bilinear
+from attnlearn.solve._attend import split_linear
 from attnlearn.solve._calibration import RIDGE, in_precision
 from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
 from attnlearn.solve._held import Held
 from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
-from attnlearn.solve._scores import Scores, split_linear
 
 
 class Ground:
@@ -42,14 +43,14 @@ class Ground:
     def normal(self, inside: Parameters) -> tuple[np.ndarray, np.ndarray]:
         """G = P^T P and P^T Y for the scores of a layer in white coordinates."""
         with on_threads():
-            scores = Scores(inside.theta, None, inside.query_bias).astype(self.dtype)
+            scores = Bilinear.whole(inside.theta, inside.query_bias).astype(self.dtype)
             matrix, moment = Columns(scores, self.chunks, self.causal).gram()
         return np.asarray(matrix, np.float64), np.asarray(moment, np.float64)
 
     def refit(self, inside: Parameters) -> tuple[AttentionLayer, float]:
         """The layer with the best W and b for these scores, and its squared error relative to the outputs' spread."""
         with on_threads():
-            scores = Scores(inside.theta, None, inside.query_bias).astype(self.dtype)
+            scores = Bilinear.whole(inside.theta, inside.query_bias).astype(self.dtype)
             fit = eliminate(scores, self.chunks, self.causal)
             w, b = split_linear(np.asarray(fit.linear, np.float64), len(inside.theta))
         return self.leave(Parameters(inside.theta, w, inside.query_bias, b)), fit.cost / self.total

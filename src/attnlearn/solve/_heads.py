@@ -11,11 +11,11 @@ from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
+from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
 from attnlearn.solve._held import Held
 from attnlearn.solve._regress import Columns, inverse_factor
-from attnlearn.solve._scores import Scores
 
 
 def head_separation(layer: AttentionLayer) -> float:
@@ -83,7 +83,7 @@ def visibility(effects: Float[np.ndarray, "m n"], fraction: float) -> Float[np.n
 
 def _columns(inside: Parameters, held: Held, white: Whitening, causal: bool) -> Columns:
     chunks = cut(white.tokens(held.x.astype(np.float64)), np.zeros((*held.x.shape[:2], 1)), held.mask)
-    return Columns(Scores(inside.theta, None, inside.query_bias), chunks, causal)
+    return Columns(Bilinear.whole(inside.theta, inside.query_bias), chunks, causal)
 
 
 def _norms(rows: Columns, linear: np.ndarray, tokens: int) -> np.ndarray:

@@ -22,7 +22,7 @@ class Held:
     """Examples on one side of the split.
 
     `groups` names the unit to which each sequence belongs (None: every sequence is a unit of its own). `copied` marks the
-    sequences that nearly repeat one on another side of the split (None: none does).
+    sequences that nearly repeat one on another side of the split (None: none does), and `hidden` is the share that may do so unseen.
 
     >>> Held(np.zeros((4, 3, 2)), np.zeros((4, 3, 2))).num
     4
@@ -33,6 +33,7 @@ class Held:
     mask: Mask | None = None
     groups: np.ndarray | None = None
     copied: np.ndarray | None = None
+    hidden: float = 0.0
 
     @property
     def num(self) -> int:

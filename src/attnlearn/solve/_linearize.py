@@ -1,8 +1,8 @@
 """The derivative of a layer in its scores, chunk by chunk and in closed form, with W and b eliminated.
 
-For a head with patterns alpha and values V = X W the derivative in the direction (dTheta, dc) is
+For a head with patterns alpha and values V = X W the derivative in a direction that changes its scores by dS is
 
-    dS_ab = x_a^T dTheta x_b + dc^T x_b,   dalpha = alpha * (dS - rowsum(alpha * dS)),   dF = sum_i dalpha_i V_i
+    dalpha = alpha * (dS - rowsum(alpha * dS)),   dF = sum_i dalpha_i V_i
 
 Eliminating W and b (Kaufman's variable projection) replaces J by (I - P P^+) J. The products below are
 J~^T (I - P P^+) J~ with J~ = J times the preconditioner of `_precondition`, two passes over the chunks each:
@@ -20,25 +20,26 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from attnlearn._attention import mix, pair_tokens, project, row_sums, turn
-from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, product
-from attnlearn.solve._scores import Scores, mixed, pair, patterns, project_back, split_linear, turned_keys
+from attnlearn._attention import row_sums
+from attnlearn.scores import Scores
+from attnlearn.scores._products import product, project, turn
+from attnlearn.solve._attend import mixed, patterns, split_linear
+from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes
 
 Value = TypeVar("Value")
 
 
 class Local(NamedTuple):
-    """What the derivative on one chunk needs: alpha (n, query, m, key), queries (n, k, m, r), turned keys (n, m, r, k),
-    values V (n, m k, o), mixed tokens p (n k, m d + 1); some also turned, as small products want them."""
+    """What the derivative on one chunk needs: the scores and what they keep, alpha (n, query, m, key), values V (n, m k, o),
+    also turned, as small products want them, and mixed tokens p (n k, m d + 1)."""
 
+    scores: Scores
     x: np.ndarray
     alpha: np.ndarray
-    queries: np.ndarray
-    keys: np.ndarray | None
+    kept: Any
     values: np.ndarray
-    p: np.ndarray
-    turned_x: np.ndarray
     turned_values: np.ndarray
+    p: np.ndarray
 
 
 class Linearization(NamedTuple):
@@ -69,20 +70,20 @@ class Linearization(NamedTuple):
 
 def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool) -> Local:
     """Patterns, values and mixed tokens of one chunk."""
-    x, turned_x = chunk.x, turn(chunk.x)
-    found = patterns(scores, x, turned_x, chunk.keep, causal)
-    w, _ = split_linear(linear, scores.c.shape[0])
-    n, k, m, _ = found.alpha.shape
+    x = chunk.x
+    alpha, kept = patterns(scores, x, turn(x), chunk.keep, causal)
+    w, _ = split_linear(linear, scores.heads)
+    n, k, m, _ = alpha.shape
     values = project(x, w).transpose(0, 2, 1, 3).reshape(n, m * k, w.shape[-1])
-    return Local(x, *found, values, mixed(found.alpha, x, chunk.keep), turned_x, turn(values))
+    return Local(scores, x, alpha, kept, values, turn(values), mixed(alpha, x, chunk.keep))
 
 
 def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: bool) -> Linearization:
     """Prepare derivatives in the precision of the chunks; the local arrays are kept if they fit into `cache_bytes()`."""
     dtype = chunks.dtype
     scores, linear, factor = scores.astype(dtype), np.asarray(linear, dtype), np.asarray(factor, dtype)
-    m, d = scores.c.shape
-    per_row = m * (chunks[0].x.shape[1] + d + 2 * linear.shape[1] + 2 * scores.a.shape[2])
+    width = scores.dim if scores.rank is None else scores.rank
+    per_row = scores.heads * (chunks[0].x.shape[1] + scores.dim + 2 * linear.shape[1] + 2 * width)
     at = Linearization(scores, linear, factor, chunks, causal, None)
     if dtype.itemsize * chunks.rows * per_row > cache_bytes():
         return at
@@ -92,14 +93,7 @@ def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: 
 def forward_derivative(tangent: Scores, at: Local) -> np.ndarray:
     """dF (n, k, o) of one chunk along a direction of the scores."""
     n, k, m, _ = at.alpha.shape
-    queries = project(at.x, tangent.a)
-    if at.keys is None:
-        change, bias = pair_tokens(queries, at.turned_x), (tangent.c @ at.turned_x)[:, None]
-    else:
-        keys, bias = turned_keys(at.turned_x, tangent.b, tangent.c)
-        change = pair(queries, at.keys)
-        change += pair(at.queries, keys)
-    change += bias
+    change = at.scores.jvp(tangent, at.kept)
     return _through_softmax(change, at.alpha).reshape(n, k, m * k) @ at.values
 
 
@@ -107,15 +101,7 @@ def reverse_derivative(u: np.ndarray, at: Local) -> Scores:
     """The adjoint: gradient in the scores of <u, F> for u (n, k, o)."""
     n, k, m, _ = at.alpha.shape
     change = _through_softmax((u @ at.turned_values).reshape(n, k, m, k), at.alpha)
-    by_key = change.sum(axis=1).transpose(1, 0, 2).reshape(m, n * k)
-    c = by_key @ at.x.reshape(n * k, -1)
-    if at.keys is None:
-        return Scores(project_back(at.x, mix(change, at.x)), None, c)
-    a, b = np.empty_like(at.queries), np.empty_like(at.queries)
-    by_head = change.transpose(0, 2, 1, 3)
-    np.matmul(by_head, turn(at.keys), out=a.transpose(0, 2, 1, 3))
-    np.matmul(by_head.swapaxes(2, 3), at.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
-    return Scores(project_back(at.x, a), project_back(at.x, b), c)
+    return at.scores.vjp(change, at.kept)
 
 
 def _through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:

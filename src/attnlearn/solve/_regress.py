@@ -20,11 +20,14 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from attnlearn._attention import Parameters, turn
+from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._layer import as_mask
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, OutputBias, Projection
+from attnlearn.scores import Bilinear, Scores
+from attnlearn.scores._products import turn
+from attnlearn.solve._attend import mixed, patterns, split_linear
 from attnlearn.solve._calibration import (
     ENOUGH_SHARE,
     FLOOR_STALL,
@@ -36,14 +39,14 @@ from attnlearn.solve._calibration import (
     in_precision,
 )
 from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, cut, on_threads, whitening
-from attnlearn.solve._scores import Scores, mixed, patterns, split_linear
 
 Value = TypeVar("Value")
 
 
 def columns(scores: Scores, chunk: Chunk, causal: bool) -> np.ndarray:
     """P of one chunk (s k, m d + 1)."""
-    return mixed(patterns(scores, chunk.x, turn(chunk.x), chunk.keep, causal).alpha, chunk.x, chunk.keep)
+    alpha, _ = patterns(scores, chunk.x, turn(chunk.x), chunk.keep, causal)
+    return mixed(alpha, chunk.x, chunk.keep)
 
 
 class Columns:
@@ -53,7 +56,7 @@ class Columns:
         self.chunks = chunks
         self._make = partial(columns, scores, causal=causal)
         self._kept: dict[int, np.ndarray] = {}
-        self.width = scores.c.size + 1
+        self.width = scores.heads * scores.dim + 1
         size = chunks.dtype.itemsize * chunks.rows * self.width
         self._fits = size <= ENOUGH_SHARE * cache_bytes()
 
@@ -227,7 +230,7 @@ def regress(
     zero = np.zeros((*theta.shape[:2], out))
     inside = white.enter(Parameters(theta, zero, query_bias, np.zeros(out)))
     with on_threads():
-        scores = Scores(inside.theta, None, inside.query_bias).astype(dtype)
+        scores = Bilinear.whole(inside.theta, inside.query_bias).astype(dtype)
         chunks = cut(white.tokens(x), y, keep)
         if ridge > 0:
             linear, cost = _penalised(scores, chunks, causal, ridge)

@@ -3,9 +3,10 @@
 Claim C1 counts independent sequences. Identical ones (also in another order of their tokens) are one unit and stay on one side
 of the split. Near copies and windows of one document are found afterwards: a certify sequence that has a relative on
 another side is no evidence, and relatives on the certify side count once.
-Cost: one hash of every token; one product of certify sequences with others, at most `COPY_WIDTH` coordinates wide.
+Cost: one hash of every token; one product of some certify sequences with others, at most `COPY_WIDTH` coordinates wide, and of
+all of them if some have relatives.
 What can fail: relatives that share fewer than half of their tokens are not seen; jittered copies in another order are seen only if the
-jitter is small.
+jitter is small; a share `Relatives.hidden` of relatives, which claim C1 does not count as evidence.
 """
 
 from __future__ import annotations
@@ -91,70 +92,89 @@ def _components(pairs: np.ndarray, number: int) -> np.ndarray:
 
 
 class Relatives(NamedTuple):
-    """Certify sequences that nearly repeat a sequence on another side, and the family of each on its own side."""
+    """Certify sequences that nearly repeat a sequence on another side, the family of each on its own side, and what may be unseen.
+
+    `hidden` is the share of certify sequences that may have a relative nobody saw, because only some were looked at.
+    """
 
     copied: np.ndarray
     family: np.ndarray
+    hidden: float = 0.0
 
 
 def without_copies(held: Held, others: Tokens, other_mask: Mask | None) -> Held:
     """The certify examples `held` with near copies of each other as one unit, and near copies of `others` marked."""
-    found = find_relatives(held.x, held.mask, others, other_mask)
+    found = find_relatives(held.x, held.mask, others, other_mask, every=held.groups is not None)
     apart = found.family.max(initial=-1) + 1 == held.num
     units = held.groups if apart else merged_units(found.family, held.groups)
-    return dataclasses.replace(held, groups=units, copied=found.copied)
+    return dataclasses.replace(held, groups=units, copied=found.copied, hidden=found.hidden)
 
 
 def find_relatives(
-    x: Tokens, mask: Mask | None, others: Tokens, other_mask: Mask | None, seed: int = 0
+    x: Tokens,
+    mask: Mask | None,
+    others: Tokens,
+    other_mask: Mask | None,
+    *,
+    every: bool = False,
+    seed: int = 0,
 ) -> Relatives:
     """Near copies and shared windows between certify sequences x and the other sides, and within x.
+
+    `SAMPLE` certify sequences are compared with all others first. If none has a relative, then with confidence 1 - `DELTA` at
+    most `hidden` = ln(1/`DELTA`)/`SAMPLE` of all have one, and the rest is not looked at unless `every` one is asked for (a share of
+    sequences is no share of groups). `LOOK_MOST` of the others are drawn.
 
     >>> x = np.random.default_rng(0).standard_normal((40, 3, 8))
     >>> find_relatives(x[:20], None, np.concatenate([x[20:], 1.01 * x[:1]]), None).copied.nonzero()[0].tolist()
     [0]
     """
-    others, other_mask = others[: calibration.LOOK_MOST], _first(other_mask)
-    spread = max(float(np.std(others)), np.finfo(np.float32).tiny) * np.sqrt(x.shape[2])
-    near = np.concatenate(
-        [
-            _near(_flattened(x, mask), _flattened(others, other_mask), seed),
-            _near(_unordered(x, mask, spread, seed), _unordered(others, other_mask, spread, seed), seed),
-        ],
-        axis=1,
-    )
-    shared = _shared(token_names(x, mask), token_names(others, other_mask))
-    number = len(x)
-    pairs = np.concatenate([near, shared], axis=1)
+    rng, number = np.random.default_rng([seed, 0x5E1EC7]), len(x)
+    order = rng.permutation(number)
+    drawn = np.sort(rng.permutation(len(others))[: calibration.LOOK_MOST])
+    both = np.concatenate([x[order], others[drawn]])
+    mask, other_mask = (None if m is None else m[i] for m, i in ((mask, order), (other_mask, drawn)))
+    seen = _joined(mask, other_mask, both.shape[:2], number)
+    sides = (_flattened(both, seen), _unordered(both, seen, seed), token_names(both, seen))
+    if number > calibration.SAMPLE and not every and not _related(sides, calibration.SAMPLE, seed).size:
+        hidden = np.log(1 / calibration.DELTA) / calibration.SAMPLE
+        return Relatives(np.zeros(number, bool), np.arange(number), float(hidden))
+    pairs = _related(sides, number, seed)
     outside = pairs[1] >= number
     copied = np.zeros(number, bool)
-    copied[pairs[0][outside]] = True
-    return Relatives(copied, _components(pairs[:, ~outside], number))
+    copied[order[pairs[0][outside]]] = True
+    return Relatives(copied, _components(order[pairs[:, ~outside]], number))
 
 
-def _first(mask: Mask | None) -> Mask | None:
-    return None if mask is None else mask[: calibration.LOOK_MOST]
+def _joined(mask: Mask | None, other_mask: Mask | None, shape: tuple[int, int], number: int) -> Mask | None:
+    """One mask for `number` sequences and the others behind them, None if neither has one."""
+    if mask is None and other_mask is None:
+        return None
+    pairs = ((mask, number), (other_mask, shape[0] - number))
+    return np.concatenate([np.ones((n, shape[1]), bool) if m is None else m for m, n in pairs])
 
 
-def _near(own: np.ndarray, rest: np.ndarray, seed: int) -> np.ndarray:
-    """Pairs (certify sequence, sequence) that are closer than independent ones ever are; others are numbered after certify.
+def _related(sides: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, seed: int) -> np.ndarray:
+    """Pairs of different sequences, the first of them one of the first `number`."""
+    flat, unordered, names = sides
+    near = [_near(side, number, seed) for side in (flat, unordered)]
+    return np.concatenate([*near, _shared(names, number)], axis=1)
+
+
+def _near(both: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Pairs (one of the first `number` sequences, sequence) that are closer than independent ones ever are.
 
     The cosine of two independent sequences has variance 1/D with D the directions in which they vary, read off the data
     by the median. Beyond the cosine that one of n pairs exceeds with probability `COPY_CHANCE` a pair is a near copy.
     """
-    mean = rest.mean(axis=0)
-    spread = np.maximum(rest.std(axis=0), np.finfo(np.float32).tiny)
-    own, rest = (
-        np.tanh((side - mean) / spread) for side in (own, rest)
-    )  # extreme tokens are not alike for it
-    if own.shape[1] > calibration.COPY_WIDTH:
-        mix = np.random.default_rng([seed, 0xC09]).standard_normal((own.shape[1], calibration.COPY_WIDTH))
-        own, rest = (side @ mix.astype(np.float32) for side in (own, rest))
-    own, rest = (
-        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        for side in (own, rest)
-    )
-    both = np.concatenate([own, rest])
+    tiny, both = np.finfo(np.float32).tiny, both - both.mean(axis=0)
+    both /= np.maximum(np.sqrt(np.mean(both * both, axis=0)), tiny)
+    np.tanh(both, out=both)  # extreme tokens are not alike for it
+    if both.shape[1] > calibration.COPY_WIDTH:
+        mix = np.random.default_rng([seed, 0xC09]).standard_normal((both.shape[1], calibration.COPY_WIDTH))
+        both = both @ mix.astype(np.float32)
+    both /= np.maximum(np.sqrt(np.vecdot(both, both)), tiny)[:, None]
+    own = both[:number]
     return _close_pairs(own, both, copy_limit(_some_cosines(own, both), len(both)))
 
 
@@ -216,26 +236,34 @@ def _flattened(x: Tokens, mask: Mask | None) -> np.ndarray:
     return whole.reshape(len(x), -1).astype(np.float32)
 
 
-def _unordered(x: Tokens, mask: Mask | None, spread: float, seed: int) -> np.ndarray:
-    """Numbers that tell sequences apart and do not depend on the order of their tokens."""
-    rng = np.random.default_rng([seed, 0x5E7])
-    mix = rng.standard_normal((x.shape[2], calibration.COPY_WIDTH)).astype(np.float32)
-    seen = np.tanh(
-        (x / spread).astype(np.float32) @ mix + rng.uniform(-1, 1, calibration.COPY_WIDTH).astype(np.float32)
-    )
-    return (seen if mask is None else seen * mask[..., None]).sum(axis=1)
+def _unordered(x: Tokens, mask: Mask | None, seed: int) -> np.ndarray:
+    """Numbers that tell sequences apart and do not depend on the order of their tokens.
+
+    Random projections of tokens are bent before they are summed: the sum of the tokens alone has few directions.
+    """
+    rng, width = np.random.default_rng([seed, 0x5E7]), calibration.COPY_WIDTH // 2
+    spread = max(float(np.std(x[-calibration.SAMPLE :])), float(np.finfo(np.float32).tiny))
+    mix = rng.standard_normal((x.shape[2], width)).astype(np.float32)
+    offsets = rng.uniform(-1, 1, width).astype(np.float32)
+    found = np.empty((len(x), width), np.float32)
+    for start in range(0, len(x), calibration.SAMPLE):  # pieces that stay in the cache
+        part = slice(start, start + calibration.SAMPLE)
+        bent = np.tanh((x[part] / spread).astype(np.float32) @ mix + offsets)
+        found[part] = (bent if mask is None else bent * mask[part, :, None]).sum(axis=1)
+    return found
 
 
-def _shared(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Pairs of sequences that share more tokens than independent ones would; numbered as in `_near`.
+def _shared(both: np.ndarray, number: int) -> np.ndarray:
+    """Pairs of sequences that share more tokens than independent ones would; as in `_near`.
 
     Tokens are compared at the same place (partial copies, shared beginnings) and at any place (windows of one text).
     """
-    both = np.concatenate([own, others])
-    _, names = np.unique(both, return_inverse=True)
+    different, names = np.unique(both, return_inverse=True)
+    if len(different) == both.size:
+        return np.zeros((2, 0), int)
     names = np.where(both == 0, -1, names.reshape(both.shape))
     placed = np.where(names < 0, -1, names * both.shape[1] + np.arange(both.shape[1]))
-    return np.concatenate([_sharing(names, len(own)), _sharing(placed, len(own))], axis=1)
+    return np.concatenate([_sharing(names, number), _sharing(placed, number)], axis=1)
 
 
 def _sharing(names: np.ndarray, number: int) -> np.ndarray:

@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnlearn.scores import Preconditioner, Scores
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._linearize import Linearization, gradient, normal_product
-from attnlearn.solve._precondition import Preconditioner
-from attnlearn.solve._scores import Scores
 
 
 class Step(NamedTuple):

@@ -18,10 +18,10 @@ from jaxtyping import Float
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
+from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._linearize import Local, gradient, projected
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import solve_normal
 from attnlearn.solve.certification._point import Point, original, prepare
 

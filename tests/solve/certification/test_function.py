@@ -80,6 +80,14 @@ def test_copied_units_show_an_error_and_are_no_evidence(rng):
         assert claim.established <= (status is Status.HOLDS)
 
 
+def test_units_whose_relatives_may_be_unseen_are_no_evidence():
+    errors = np.full(200, 0.1)
+    claim, checks = claim_of(errors, held_of(errors, hidden=0.25))
+    assert claim.value["examples"] == 150
+    assert claim.value["fraction"] == pytest.approx(1 - np.log(1e6) / 150)
+    assert next(check for check in checks if check.code == "C1.copies").value == 0
+
+
 def test_copied_units_are_no_evidence_for_an_order_statistic():
     errors, copied = np.linspace(0.01, 1.0, 400), np.arange(400) < 200  # copies have the small errors
     claim, _ = claim_of(errors, held_of(errors, copied=copied), delta=0.05, covered=0.5)

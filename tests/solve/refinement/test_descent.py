@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._regress import total_squares
-from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import RefineConfig
 from attnlearn.solve.refinement._descent import Descent, _damping_factor
 from attnlearn.solve.refinement._trace import Trace
@@ -21,7 +21,7 @@ def problem(rng, seed):
     x = rng.standard_normal((300, 5, 4))
     y = layer(x)
     start = layer.theta + 0.1 * rng.standard_normal(layer.theta.shape)
-    return layer, Scores(start, None, layer.query_bias), cut(x, y, None), total_squares(y, None)
+    return layer, Bilinear(start, None, layer.query_bias), cut(x, y, None), total_squares(y, None)
 
 
 def descended(problem, **limits):
@@ -48,7 +48,7 @@ def test_the_damping_falls_as_the_model_becomes_exact(problem):
 def test_the_damping_rises_until_a_step_succeeds(problem):
     """Far from the truth, without any damping at first."""
     layer, _, chunks, scale = problem
-    far = Scores(-20 * layer.theta, None, layer.query_bias)
+    far = Bilinear(-20 * layer.theta, None, layer.query_bias)
     _, descent = descended((layer, far, chunks, scale), damping=0.0, max_steps=12)
     steps = descent.trace.steps
     failed = [place for place, step in enumerate(steps[:-1]) if not step["accepted"]]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, distance
+from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import refine
-from attnlearn.solve.refinement._rank import RankControl
+from attnlearn.solve.refinement._rank import RankControl, lowered
 
 DIM, RANK = 10, 2
 
@@ -41,10 +41,10 @@ def test_small_singular_values_are_not_lost(seed) -> None:
 
 def test_lowered_needs_a_clear_gap() -> None:
     values = np.array([1.0, 0.5, 0.1, 0.02, 0.004, 0.0008])
-    even = Scores.from_theta(np.diag(values)[None], np.zeros((1, 6)), 5)
-    assert even.lowered(0.03 / calibration.RANK_OPEN) is None
-    gap = Scores.from_theta(np.diag([1.0, 0.5, 0.4, 1e-6, 1e-7, 0.0])[None], np.zeros((1, 6)), 5)
-    found = gap.lowered(1e-4)
+    even = Bilinear.whole(np.diag(values)[None], np.zeros((1, 6))).of_rank(5)
+    assert lowered(even, 0.03 / calibration.RANK_OPEN) is None
+    gap = Bilinear.whole(np.diag([1.0, 0.5, 0.4, 1e-6, 1e-7, 0.0])[None], np.zeros((1, 6))).of_rank(5)
+    found = lowered(gap, 1e-4)
     assert found is not None
     assert found.a.shape == (1, 6, 3)
 
@@ -63,10 +63,10 @@ def test_heads_of_different_ranks_are_fitted_exactly(seed) -> None:
     assert distance(refined.layer, truth).max < 1e-12
 
 
-def control(residual: float = 1e-4) -> tuple[RankControl, Scores, Scores]:
+def control(residual: float = 1e-4) -> tuple[RankControl, Bilinear, Bilinear]:
     """A control that has lowered the rank of a matrix of rank 2 up to 1e-6, at this residual."""
     found = RankControl(may_lower=True)
-    higher = Scores(np.diag([1.0, 0.5, 1e-6, 1e-6])[None], None, np.zeros((1, 4)))
+    higher = Bilinear(np.diag([1.0, 0.5, 1e-6, 1e-6])[None], None, np.zeros((1, 4)))
     lower = found.changed(higher, residual, 0.1, None)
     assert lower is not None
     assert lower.rank == 2
@@ -88,10 +88,10 @@ def test_a_rank_that_was_lowered_in_vain_is_taken_up_again_once(residual, stop, 
 def test_the_rank_is_lowered_only_at_small_residuals() -> None:
     scores = control()[1]
     low, slow = calibration.DIGIT * calibration.RANK_BELOW, calibration.RANK_BELOW
-    for residual, shrink, lowered in [
+    for residual, shrink, expected in [
         (0.9 * low, 0.1, True),
         (1.1 * low, 0.1, False),
         (0.9 * slow, 0.9, True),
     ]:
-        assert (RankControl(True).changed(scores, residual, shrink, None) is not None) == lowered
+        assert (RankControl(True).changed(scores, residual, shrink, None) is not None) == expected
     assert RankControl(may_lower=False).changed(scores, 0.9 * low, 0.9, None) is None

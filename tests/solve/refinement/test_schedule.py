@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import on_threads, whitening
-from attnlearn.solve._scores import Scores
 from attnlearn.solve.refinement import RefineConfig
 from attnlearn.solve.refinement._descent import Descended, Descent
 from attnlearn.solve.refinement._schedule import Schedule
@@ -42,7 +42,7 @@ def run(ends, number=16_000, **limits):
     schedule = Schedule(white, x, noisy, None, descent)
     inside = white.enter(layer.parameters)
     with on_threads():
-        found = schedule.descend(Scores(inside.theta, None, inside.query_bias))
+        found = schedule.descend(Bilinear(inside.theta, None, inside.query_bias))
     return found, descent.seen
 
 

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._attention import turn
 from attnlearn.data import Examples
 from attnlearn.engine import Engine, blocks
 from attnlearn.engine._threads import in_order
@@ -22,6 +21,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL
 from attnlearn.recovery._rows import Measured, Rows, RowSource
 from attnlearn.recovery._signals import Signals
+from attnlearn.scores._products import turn
 
 Known = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -27,13 +27,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._attention import turn
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._rows import Rows, RowSource
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment._moment import Moment
+from attnlearn.scores._products import turn
 
 Tensor = Float[np.ndarray, "l l l"]
 Coordinates = Float[np.ndarray, "m l"]

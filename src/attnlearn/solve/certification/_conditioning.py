@@ -24,11 +24,12 @@ from jaxtyping import Float
 
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
+from attnlearn.scores import Bilinear
+from attnlearn.scores._kronecker import spectral_norms
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import on_threads
+from attnlearn.solve._chunks import Whitening, on_threads
 from attnlearn.solve._curvature import second_derivative
 from attnlearn.solve._deadline import passed
-from attnlearn.solve._precondition import Preconditioner
 from attnlearn.solve.certification._point import Point, prepare, size_of
 from attnlearn.solve.certification._spectrum import Spectrum, dense_spectrum, lanczos_spectrum
 
@@ -133,7 +134,7 @@ def _conditioning(layer: AttentionLayer, point: Point, spectrum: Spectrum, unkno
 
 def _bent(point: Point) -> dict[str, float]:
     """The curvature of whole Theta_i in the coordinates of the spectrum, and how far it holds."""
-    if point.at.scores.b is not None:
+    if not isinstance(point.at.scores, Bilinear) or point.at.scores.rank is not None:
         return {}
     theta, query_bias, w = _white_blocks(point)
     m = len(theta)
@@ -149,46 +150,23 @@ def _bent(point: Point) -> dict[str, float]:
 
 def _white_blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Norms of the maps from coordinates to Theta_i, c_i and W_i of the layer on white tokens."""
-    m, d = point.at.scores.c.shape
-
-    def columns(matrix: np.ndarray) -> np.ndarray:
-        return np.stack(np.split(np.asarray(matrix, np.float64), m, axis=1))
-
-    theta = _norms(np.asarray(point.by.a_left, np.float64)) * _norms(columns(point.by.a_right))
-    return theta, _norms(columns(point.by.c)), _norms(columns(point.factor[:, : m * d]))
+    scores = point.at.scores
+    same = np.eye(scores.dim)
+    theta, query_bias = scores.reach(point.by, Whitening(np.zeros(scores.dim), same, same))
+    linear = _columns(point.factor[:, : scores.heads * scores.dim], scores.heads)
+    return theta, query_bias, spectral_norms(linear)
 
 
-def _norms(blocks: np.ndarray) -> np.ndarray:
-    """Spectral norms, infinite where a block is not finite: what has no curvature is bound by nothing."""
-    finite = np.asarray(np.isfinite(blocks).all(axis=(-2, -1)))
-    norms = np.linalg.norm(np.where(finite[..., None, None], blocks, 0), ord=2, axis=(-2, -1))
-    return np.where(finite, norms, np.inf)
+def _columns(matrix: np.ndarray, m: int) -> np.ndarray:
+    return np.stack(np.split(np.asarray(matrix, np.float64), m, axis=1))
 
 
 def _blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Norms of the maps from coordinates to Theta_i, c_i, W_i and b, in the coordinates of the tokens."""
-    scores, by, white = point.at.scores, point.by, point.white
-    by = Preconditioner(*(None if part is None else np.asarray(part, np.float64) for part in by))
-    m, d = scores.c.shape
-    tokens = _norms(white.inverse.T @ by.a_left)
-
-    def columns(matrix: np.ndarray) -> np.ndarray:
-        return np.stack(np.split(matrix, m, axis=1))
-
-    if scores.b is None:
-        theta = tokens * _norms(columns(by.a_right) @ white.inverse)
-    else:
-        a, b = np.asarray(scores.a, np.float64), np.asarray(scores.b, np.float64)
-        b_left, b_right = np.asarray(by.b_left), np.asarray(by.b_right)
-        from_a = tokens * _norms(columns(by.a_right) @ np.swapaxes(b, 1, 2) @ white.inverse)
-        from_b = _norms(white.inverse.T @ a @ np.swapaxes(b_right, 1, 2)) * _norms(
-            np.swapaxes(b_left, 1, 2) @ white.inverse
-        )
-        theta = np.hypot(from_a, from_b)
-    mean = float(np.linalg.norm(white.mean))
-    query_bias = _norms(columns(by.c) @ white.inverse) + mean * theta
-    linear = point.factor[:, : m * d]
-    w = _norms(white.inverse.T @ np.swapaxes(columns(linear), 1, 2))
-    total = white.inverse.T @ columns(linear).sum(axis=0).T
+    scores, white = point.at.scores, point.white
+    theta, query_bias = scores.reach(point.by, white)
+    linear = _columns(point.factor[:, : scores.heads * scores.dim], scores.heads)
+    w = spectral_norms(white.inverse.T @ np.swapaxes(linear, 1, 2))
+    total = white.inverse.T @ linear.sum(axis=0).T
     output_bias = float(np.linalg.norm(point.factor[:, -1] - white.mean @ total))
     return theta, query_bias, w, output_bias

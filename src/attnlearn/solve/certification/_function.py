@@ -4,7 +4,7 @@ eps is the largest error among n independent units and q = ln(1/delta)/n, becaus
 (1 - q)^n <= exp(-q n). Where less than all but q is asked for (`covered`), eps is the largest order statistic that shows it:
 with j errors above it, P(Binomial(n, 1 - covered) <= j) <= delta; j depends on n alone. A unit is a sequence; a group where groups are given or identical sequences were merged; and certify
 sequences that are near copies of each other are one. Units with a near copy on another side of the split show an error
-but are no evidence, so they are not counted in n.
+but are no evidence, so they are not counted in n, nor is the share of units that may have relatives nobody saw.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def function_claim(
     count as that large. With `covered` the claim is about that fraction of the inputs, at a smaller error.
     """
     errors, independent = unit_errors(layer, held, scale, small), independent_units(held)
-    units = int(independent.sum())
-    eps, uncovered = _claimed(errors, independent, covered, delta)
+    units = int((1 - held.hidden) * independent.sum())
+    eps, uncovered = _claimed(errors, independent, units, covered, delta)
     fraction, floor = 1 - uncovered, small * scale
-    checks = _checks(eps, limit, uncovered, len(errors), units)
+    checks = _checks(eps, limit, uncovered, independent)
     text = (
         f"{name} <= {eps:.3g} of an output's norm (of {floor:.3g} where the norm is smaller) "
         f"on at least {100 * fraction:.2f} % of {UNITS[unit]}{where}"
@@ -61,17 +61,16 @@ def function_claim(
 
 
 def _claimed(
-    errors: np.ndarray, independent: np.ndarray, covered: float | None, delta: float
+    errors: np.ndarray, independent: np.ndarray, units: int, covered: float | None, delta: float
 ) -> tuple[float, float]:
-    """The error that is claimed, and the fraction of inputs about which nothing is said."""
-    units = int(independent.sum())
+    """The error that is claimed, and the fraction of inputs about which nothing is said, if `units` are evidence."""
     above = _allowed(units, covered, delta)
     if above is None or covered is None:
         return float(errors.max()), min(1.0, float(np.log(1 / delta) / max(units, 1)))
     return float(np.sort(errors[independent])[-1 - above]), 1 - covered
 
 
-def _checks(eps: float, limit: float, uncovered: float, number: int, units: int) -> list[Check]:
+def _checks(eps: float, limit: float, uncovered: float, independent: np.ndarray) -> list[Check]:
     return [
         Check.compare("C1.error", eps, limit, unit="relative error", text="error that is claimed"),
         Check.compare(
@@ -79,7 +78,7 @@ def _checks(eps: float, limit: float, uncovered: float, number: int, units: int)
             unit="fraction of inputs", text="inputs about which nothing is said",
         ),
         Check.compare(
-            "C1.copies", number - units, (1 - calibration.ENOUGH_SHARE) * number,
+            "C1.copies", int(np.sum(~independent)), (1 - calibration.ENOUGH_SHARE) * len(independent),
             unit="units", text="certify units that repeat or nearly repeat others",
         ),
     ]  # fmt: skip

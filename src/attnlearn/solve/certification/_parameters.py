@@ -23,7 +23,7 @@ from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._curvature import Ball, kantorovich
 from attnlearn.solve._held import Held, total_error
-from attnlearn.solve._scores import Scores
+from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
 
 LATE = "the time was over"
@@ -100,9 +100,7 @@ def _ranks(layer: AttentionLayer, x: Tokens, mask: Mask | None, rank: int | None
         return
     tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
     whole, low = (
-        Scores.from_theta(layer.theta, layer.query_bias, tangent).sequences_wanted(
-            layer.out_dim, tokens, layer.causal
-        )
+        sequences_wanted(layer.form.of_rank(tangent), layer.out_dim, tokens, layer.causal)
         for tangent in (None, rank)
     )
     if whole <= calibration.WHOLE_ROWS * low and whole <= len(x):

@@ -13,8 +13,11 @@ import numpy as np
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
+from attnlearn.scores import Preconditioner, Scores
+from attnlearn.scores._products import product
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, added, cut, product, whitening
+from attnlearn.solve._attend import split_linear
+from attnlearn.solve._chunks import Whitening, added, cut, whitening
 from attnlearn.solve._linearize import (
     Linearization,
     Local,
@@ -22,9 +25,9 @@ from attnlearn.solve._linearize import (
     linearize,
     reverse_derivative,
 )
-from attnlearn.solve._precondition import Preconditioner, precondition
+from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import Columns, checked_examples, inverse_factor
-from attnlearn.solve._scores import Scores, split_linear
+from attnlearn.solve._unknowns import sequences_wanted
 
 
 class Point(NamedTuple):
@@ -53,10 +56,10 @@ def prepare(
     x, y, keep = checked_examples(x, np.zeros((*x.shape[:2], layer.out_dim), x.dtype), mask, layer.dim)
     white = whitening(x, keep)
     inside = white.enter(layer.parameters)
-    eps = float(np.finfo(layer.dtype).eps)
-    scores = Scores.from_theta(inside.theta, inside.query_bias, rank, eps)
+    rounding = calibration.ROUNDING_EPS * float(np.finfo(layer.dtype).eps)
+    scores = white.inside(layer.form.astype(np.float64)).of_rank(rank, rounding)
     tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
-    wanted = sequences or int(np.ceil(scores.sequences_wanted(out, tokens, layer.causal)))
+    wanted = sequences or int(np.ceil(sequences_wanted(scores, out, tokens, layer.causal)))
     used = min(wanted, len(x))
     keep = None if keep is None else keep[:used]
     double = cut(white.tokens(x[:used].astype(np.float64)), y[:used], keep)
@@ -65,20 +68,8 @@ def prepare(
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
     at = linearize(scores, linear, factor, double.astype(dtype), layer.causal)
     by = precondition(at, joint=joint)
-    gauge = None if scores.b is None else _gauge_basis(scores, by).astype(dtype)
     rows = used * x.shape[1] if keep is None else int(keep.sum())
-    return Point(at, by, white, gauge, factor, rows, used)
-
-
-def _gauge_basis(scores: Scores, by: Preconditioner) -> np.ndarray:
-    """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""
-    root = np.linalg.inv(np.asarray(by.a_left, np.float64))
-    return np.linalg.qr(root @ np.asarray(scores.a, np.float64))[0] * _used(scores)
-
-
-def _used(scores: Scores) -> Any:
-    """1 for the columns (m, 1, r) of the factors that a head of smaller rank has, 0 for the others."""
-    return (abs(scores.a).max(axis=1, keepdims=True) > 0).astype(np.float32)
+    return Point(at, by, white, at.scores.gauge(by), factor, rows, used)
 
 
 class Joint(NamedTuple):
@@ -93,14 +84,10 @@ class Joint(NamedTuple):
 
 
 def free_coordinates(point: Point, t: np.ndarray) -> Joint:
-    """The coordinates in a vector, without gauge directions a_i -> a_i g and columns that a head does not have."""
+    """The coordinates in a vector, without directions that change no score."""
     size = t.size - point.at.linear.size
     scores, linear = point.at.scores.shaped(t[:size]), t[size:].reshape(point.at.linear.shape)
-    if point.gauge is None:
-        return Joint(scores, linear)
-    used = _used(point.at.scores)
-    a = scores.a - point.gauge @ (point.gauge.transpose(0, 2, 1) @ scores.a)
-    return Joint(scores._replace(a=a * used, b=scores.b * used), linear)
+    return Joint(point.at.scores.without_gauge(scores, point.gauge), linear)
 
 
 def joint_product(point: Point, t: np.ndarray) -> np.ndarray:
@@ -127,8 +114,6 @@ def size_of(point: Point) -> int:
 def original(point: Point, scores: Scores, linear: Any) -> Parameters:
     """A direction of the parameters in white coordinates as one of the layer on the tokens themselves."""
     scores, at = scores.astype(np.float64), point.at.scores.astype(np.float64)
-    theta = scores.a
-    if scores.b is not None:
-        theta = scores.a @ np.swapaxes(np.asarray(at.b), 1, 2) + at.a @ np.swapaxes(scores.b, 1, 2)
-    w, b = split_linear(np.asarray(linear, np.float64), scores.c.shape[0])
-    return point.white.leave(Parameters(theta, w, scores.c, b))
+    changed = at.shown(scores)
+    w, b = split_linear(np.asarray(linear, np.float64), at.heads)
+    return point.white.leave(Parameters(changed.theta, w, changed.query_bias, b))

@@ -197,24 +197,28 @@ def _functions(tokens: Tokens, rng: np.random.Generator) -> int:
     if features > calibration.FEATURES_MOST or number < features + width + evidence_wanted():
         return 0
     size = min(number, features + width + 2 * evidence_wanted())
-    some = tokens[rng.choice(number, size, replace=False)]
-    left, right = np.triu_indices(inputs)
+    rows = tokens[rng.choice(number, size, replace=False)].reshape(size, keys * width)
+    left, right = np.triu_indices(keys * width)
+    columns = np.concatenate([np.ones((size, 1)), rows, rows[:, left] * rows[:, right]], axis=1)
+    matrix = columns.T @ columns
+    # The token to which each feature belongs, twice; the constant belongs to none.
+    owner = np.concatenate([[-1], np.arange(keys * width), left]) // width
+    other = np.concatenate([[-1], np.arange(keys * width), right]) // width
     found = 0
     for key in range(keys):
-        rest = np.delete(some, key, axis=1).reshape(size, inputs)
-        columns = np.concatenate([np.ones((size, 1)), rest, rest[:, left] * rest[:, right]], axis=1)
-        solved = scipy.linalg.cho_solve(_factor(columns), columns.T @ some[:, key])
-        missed = some[:, key] - columns @ solved
+        chosen = np.flatnonzero((owner != key) & (other != key))
+        own = slice(1 + key * width, 1 + (key + 1) * width)
+        solved = scipy.linalg.cho_solve(_factor(matrix[np.ix_(chosen, chosen)]), matrix[chosen, own])
+        missed = columns[:, own] - columns[:, chosen] @ solved
         values = np.linalg.eigvalsh(missed.T @ missed / size)
         found = max(found, int(np.sum(values < calibration.NO_VARIANCE)))
     return found
 
 
-def _factor(columns: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Cholesky factor of the normal equations, with a ridge far below what counts as variance."""
-    matrix = columns.T @ columns
+def _factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Cholesky factor of normal equations, with a ridge far below what counts as variance."""
     matrix[np.diag_indices_from(matrix)] *= 1 + calibration.RIDGE
-    return scipy.linalg.cho_factor(matrix, check_finite=False)
+    return scipy.linalg.cho_factor(matrix, check_finite=False, overwrite_a=True)
 
 
 def _continuous(tokens: Tokens) -> bool:

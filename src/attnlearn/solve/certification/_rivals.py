@@ -96,9 +96,9 @@ def second_opinion(
     >>> second_opinion(layer, Held(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
     'mirrored'
     """
-    search = _Search(layer, held, seed, deadline)
+    search = _Search(layer, held, thorough, seed, deadline)
     tried = agreed = 0
-    for how, head, found in search.candidates(thorough):
+    for how, head, found in search.candidates():
         if passed(deadline):
             return None
         tried += 1
@@ -114,28 +114,31 @@ def second_opinion(
 class _Search:
     """The layer's heads on a sample of tokens, in float64, and fits of their outputs."""
 
-    def __init__(self, layer: AttentionLayer, held: Held, seed: int, deadline: float | None) -> None:
-        self.deadline = deadline
+    def __init__(
+        self, layer: AttentionLayer, held: Held, thorough: bool, seed: int, deadline: float | None
+    ) -> None:
+        self.thorough, self.deadline = thorough, deadline
         rounding = float(np.finfo(held.x.dtype).eps)
         self.tolerance = max(calibration.NO_VARIANCE, calibration.ROUNDING_EPS * rounding)
         self.same = max(calibration.APART_LEAST, self.tolerance / calibration.NEGLIGIBLE)
         self.layer = layer.astype(np.float64)
         rows = calibration.EQUATIONS_PER_UNKNOWN * layer.dim * (layer.dim + 1 + layer.out_dim)
-        number = max(calibration.SAMPLE, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
+        least = calibration.SAMPLE if thorough else calibration.PIECE
+        number = max(least, rows // (held.x.shape[1] * min(layer.out_dim, layer.dim)))
         some = held.first(number)
         self.x, self.mask = some.x.astype(np.float64), some.mask
         self.white: Whitening = whitening(self.x, self.mask)
         self.rng = np.random.default_rng([seed, 0x21BA1])
         self.scale = example_scale(Held(self.x, self.layer(self.x, self.mask), self.mask))
 
-    def candidates(self, thorough: bool) -> Iterator[tuple[str, int, tuple[AttentionLayer, float] | None]]:
+    def candidates(self) -> Iterator[tuple[str, int, tuple[AttentionLayer, float] | None]]:
         """How, which head, and the heads that take its place with their relative residual where they are exact."""
         heads = range(self.layer.num_heads)
         for head in heads:
             for start in self._mirrored(head):
                 yield "mirrored", head, self._regressed(start, head)
         directions = self.white.basis.shape[1]
-        starts = 2 * starts_wanted() if thorough else int(directions**2 <= calibration.SAMPLE)
+        starts = 2 * starts_wanted() if self.thorough else int(directions**2 <= calibration.SAMPLE)
         agreed = 0
         for number in range(starts):
             head = number % len(heads)
@@ -144,7 +147,7 @@ class _Search:
             agreed += found is not None
             if agreed >= starts_wanted():
                 break
-        if not thorough:
+        if not self.thorough:
             return
         for head in heads:
             yield "split", head, self._refined(self._halves(head), self.alone(head))

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnlearn.scores import Preconditioner, Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._linearize import Linearization, linearize
-from attnlearn.solve._precondition import Preconditioner, precondition
+from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import Fit, eliminate
-from attnlearn.solve._scores import Scores
 from attnlearn.solve._step import Step, gauss_newton_step, written_out
 from attnlearn.solve.refinement._config import RefineConfig
 from attnlearn.solve.refinement._precision import Precision
@@ -142,7 +142,7 @@ class Descent:
     ) -> tuple[Scores, Fit]:
         """The scores after a step, and W and b for them: `anew`, or corrected from those before it."""
         scores, fit = now.scores, now.fit
-        moved = scores.shaped(scores.flat() + norm * step.scores.flat().astype(scores.c.dtype))
+        moved = scores.shaped(scores.flat() + norm * step.scores.flat().astype(scores.dtype))
         if anew:  # derivatives in this precision want P^T P of these scores
             return moved, eliminate(moved.astype(chunks.dtype), chunks, self.causal)
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._scores import Scores
+
+_ROUNDING = calibration.ROUNDING_EPS * float(np.finfo(np.float64).eps)
 
 
 class RankControl:
@@ -24,7 +26,7 @@ class RankControl:
             return None
         if stop == "deadline":
             return self._raised() if residual > self.lowered_at else None
-        lower = scores.lowered(residual) if self.may_lower and self._small(residual, shrink) else None
+        lower = lowered(scores, residual) if self.may_lower and self._small(residual, shrink) else None
         if lower is not None:
             self.may_lower, self.higher, self.lowered_at = False, scores, residual
             return lower
@@ -40,3 +42,18 @@ class RankControl:
         """Whether the residual is small enough to tell small singular values from zero."""
         slow = shrink > calibration.HALVED
         return residual < calibration.RANK_BELOW * (1 if slow else calibration.DIGIT)
+
+
+def lowered(scores: Scores, residual: float) -> Scores | None:
+    """The same scores at the rank that they turn out to have, or None when they use the rank they were given.
+
+    At the relative residual `residual` a singular value below RANK_OPEN residuals of its head's largest may as
+    well be zero. Factors of too large a rank leave Gauss-Newton without curvature and its convergence linear.
+    """
+    values = scores.values()
+    rank = int(np.max(np.sum(values > calibration.RANK_OPEN * residual * values[:, :1], axis=1)))
+    given = scores.dim // 2 if scores.rank is None else scores.rank - 1
+    if not 1 <= rank <= given:
+        return None
+    clear = np.all(values[:, rank] <= calibration.DIGIT * values.max(axis=0)[rank - 1])
+    return scores.astype(np.float64).of_rank(rank, _ROUNDING) if clear else None

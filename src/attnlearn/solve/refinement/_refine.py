@@ -24,9 +24,10 @@ from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import common_dtype
 from attnlearn._types import ArrayLike
+from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads, whitening
 from attnlearn.solve._regress import checked_examples
-from attnlearn.solve._scores import Scores, split_linear
 from attnlearn.solve.refinement._config import RefineConfig, Refined
 from attnlearn.solve.refinement._descent import Descent
 from attnlearn.solve.refinement._schedule import Schedule
@@ -61,8 +62,8 @@ def refine(
     require(y.shape[2] == start.out_dim, "y", f"must have {start.out_dim} outputs, as start has", y)
     require(rank is None or rank >= 1, "rank", "must be at least 1", rank)
     white = whitening(x, keep)
-    inside = white.enter(start.parameters)
-    scores = Scores.from_theta(inside.theta, inside.query_bias, rank, float(np.finfo(dtype).eps))
+    rounding = calibration.ROUNDING_EPS * float(np.finfo(dtype).eps)
+    scores = white.inside(start.form.astype(np.float64)).of_rank(rank, rounding)
     descent = Descent(start.causal, config, Trace(on_step))
     schedule = Schedule(white, x, y, keep, descent)
     with on_threads():
@@ -71,6 +72,7 @@ def refine(
         found = schedule.descend(scores)
         w, b = split_linear(np.asarray(found.fit.linear, np.float64), start.num_heads)
         scores = found.scores.astype(np.float64)
-    outside = white.leave(Parameters(scores.theta(), w, scores.c, b))
+    shown = scores.shown()
+    outside = white.leave(Parameters(shown.theta, w, shown.query_bias, b))
     layer = AttentionLayer(*(array.astype(dtype) for array in outside), causal=start.causal)
     return Refined(layer, found.residual, found.stop, schedule.used, scores.rank, descent.trace.steps)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from attnlearn._types import Mask, Outputs, Tokens
+from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks, Whitening, cut
 from attnlearn.solve._regress import Columns, Fit, total_squares
-from attnlearn.solve._scores import Scores
+from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve.refinement._descent import Descended, Descent
 
 
@@ -76,7 +77,7 @@ class Schedule:
         """Sequences that give the wanted number of equations per unknown."""
         equations = self.config.equations_per_unknown
         least = calibration.CHUNK_ROWS if self.config.sparing else calibration.LEAST_ROWS
-        wanted = scores.sequences_wanted(self.y.shape[2], self.tokens, self.causal, equations, least)
+        wanted = sequences_wanted(scores, self.y.shape[2], self.tokens, self.causal, equations, least)
         return int(min(np.ceil(wanted), len(self.x)))
 
     def _examples(self, chosen: np.ndarray) -> tuple[Chunks, float]:

@@ -1,0 +1,199 @@
+"""Bilinear scores x_a^T Theta_i x_b + c_i^T x_b: attention without positions.
+
+Theta_i is kept as a_i b_i^T with a_i, b_i (d, r), or whole (then b is None and a = Theta). Query biases c_i are free: they need
+not lie in the span of b_i. Gauge of the factors: a -> a g, b -> b g^-T; whole matrices have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn.scores._kronecker import Kronecker, kronecker
+from attnlearn.scores._products import mix, pair, pair_tokens, project, project_back, turn, turned_keys
+from attnlearn.scores._protocol import Affine, Reach, Shown
+
+
+class Kept(NamedTuple):
+    """What derivatives on one chunk need: tokens, also turned, projected queries (n, k, m, r) and, of factors, turned keys
+    (n, m, r, k)."""
+
+    x: np.ndarray
+    turned: np.ndarray
+    queries: np.ndarray
+    keys: np.ndarray | None
+
+
+class Bilinear(NamedTuple):
+    """Score parameters: a (m, d, r), b (m, d, r) or None, c (m, d). Also the shape of their tangents."""
+
+    a: Any
+    b: Any | None
+    c: Any
+
+    @classmethod
+    def whole(cls, theta: Any, query_bias: Any) -> Bilinear:
+        """Matrices Theta_i as they are."""
+        return cls(theta, None, query_bias)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.c.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the tokens."""
+        return self.c.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Precision of the parameters."""
+        return self.c.dtype
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        return np.concatenate([part.reshape(-1) for part in self if part is not None])
+
+    def shaped(self, vector: np.ndarray) -> Bilinear:
+        """A vector of `flat` in the shape of these scores, sharing its memory."""
+        parts, start = [], 0
+        for part in self:
+            parts.append(None if part is None else vector[start : start + part.size].reshape(part.shape))
+            start += 0 if part is None else part.size
+        return Bilinear(*parts)
+
+    def astype(self, dtype: Any) -> Bilinear:
+        """The same parameters in another precision."""
+        return Bilinear(*(None if part is None else np.asarray(part, dtype) for part in self))
+
+    def theta(self) -> Any:
+        """The matrices Theta_i (m, d, d)."""
+        return self.a if self.b is None else self.a @ np.swapaxes(self.b, 1, 2)
+
+    def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Bilinear:
+        """The scores as a function of z where the tokens are x = shift + matrix z; what a query alone adds is invisible."""
+        a = np.swapaxes(matrix, 0, 1) @ self.a
+        if self.b is None:
+            return Bilinear(a @ matrix, None, (self.c + shift @ self.a) @ matrix)
+        moved = self.c + np.einsum("mr,mdr->md", shift @ self.a, self.b)
+        return Bilinear(a, np.swapaxes(matrix, 0, 1) @ self.b, moved @ matrix)
+
+    # --- forward and derivatives --------------------------------------------------------------------------
+    def logits(self, x: np.ndarray, turned: np.ndarray) -> tuple[np.ndarray, Kept]:
+        """Scores (n, query, m, key) of one chunk, from its tokens and its turned tokens."""
+        queries, keys = project(x, self.a), None
+        if self.b is None:
+            found, bias = pair_tokens(queries, turned), (self.c @ turned)[:, None]
+        else:
+            keys, bias = turned_keys(turned, self.b, self.c)
+            found = pair(queries, keys)
+        found += bias
+        return found, Kept(x, turned, queries, keys)
+
+    def jvp(self, tangent: Bilinear, kept: Kept) -> np.ndarray:
+        """x_a^T dTheta x_b + dc^T x_b."""
+        queries = project(kept.x, tangent.a)
+        if kept.keys is None:
+            change, bias = pair_tokens(queries, kept.turned), (tangent.c @ kept.turned)[:, None]
+        else:
+            keys, bias = turned_keys(kept.turned, tangent.b, tangent.c)
+            change = pair(queries, kept.keys)
+            change += pair(kept.queries, keys)
+        change += bias
+        return change
+
+    def vjp(self, change: np.ndarray, kept: Kept) -> Bilinear:
+        """The adjoint of `jvp`."""
+        n, k, m, _ = change.shape
+        by_key = change.sum(axis=1).transpose(1, 0, 2).reshape(m, n * k)
+        c = by_key @ kept.x.reshape(n * k, -1)
+        if kept.keys is None:
+            return Bilinear(project_back(kept.x, mix(change, kept.x)), None, c)
+        a, b = np.empty_like(kept.queries), np.empty_like(kept.queries)
+        by_head = change.transpose(0, 2, 1, 3)
+        np.matmul(by_head, turn(kept.keys), out=a.transpose(0, 2, 1, 3))
+        np.matmul(by_head.swapaxes(2, 3), kept.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
+        return Bilinear(project_back(kept.x, a), project_back(kept.x, b), c)
+
+    # --- rank and counts ----------------------------------------------------------------------------------
+    @property
+    def rank(self) -> int | None:
+        """Columns of the factors; None when Theta is whole."""
+        return None if self.b is None else self.b.shape[-1]
+
+    def of_rank(self, rank: int | None, rounding: float = 0.0) -> Bilinear:
+        """Whole (rank None) or as the balanced best approximation of the given rank.
+
+        Where a head has less, up to the relative error `rounding`, its last columns are zero on both sides. They have no
+        gradient and stay so: of a product of two small columns Gauss-Newton would see no curvature.
+        """
+        theta = self.theta()
+        if rank is None or rank >= self.dim:
+            return Bilinear.whole(theta, self.c)
+        u, s, vt = np.linalg.svd(theta)
+        s = np.where(s > rounding * s[:, :1], s, 0)
+        root = np.sqrt(s[:, None, :rank])
+        return Bilinear(u[:, :, :rank] * root, np.swapaxes(vt[:, :rank], 1, 2) * root, self.c)
+
+    def values(self) -> np.ndarray:
+        """Singular values (m, d) of every Theta_i."""
+        return np.linalg.svd(np.asarray(self.theta(), np.float64), compute_uv=False)
+
+    def unknowns(self) -> int:
+        """Free numbers: the gauge a -> a g, b -> b g^-T is not counted."""
+        m, d, r = self.a.shape
+        return m * (d * d + d) if self.b is None else m * (2 * d * r - r * r + d)
+
+    def directions(self, tokens: float, causal: bool) -> float:
+        """Output directions in which a row can change with the scores: differences of values, on average over the queries."""
+        seen = (tokens - 1) / 2 if causal else tokens - 1  # keys beside the first
+        return max(1.0, self.heads * seen)
+
+    # --- coordinates, gauge, and what shows ---------------------------------------------------------------
+    def preconditioner(
+        self,
+        coupling: np.ndarray,
+        second: np.ndarray,
+        invert: Callable[[np.ndarray], np.ndarray],
+        joint: bool,
+    ) -> Kronecker:
+        """Kronecker products of the second moment of the queries and the coupling of the keys."""
+        a, b = (None if part is None else np.asarray(part, np.float64) for part in (self.a, self.b))
+        return kronecker(a, b, coupling, second, invert, joint)
+
+    def gauge(self, by: Kronecker) -> np.ndarray | None:
+        """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""
+        if self.b is None:
+            return None
+        root = np.linalg.inv(np.asarray(by.a_left, np.float64))
+        basis = np.linalg.qr(root @ np.asarray(self.a, np.float64))[0] * self._used()
+        return basis.astype(self.dtype)
+
+    def without_gauge(self, t: Bilinear, gauge: np.ndarray | None) -> Bilinear:
+        """The coordinates without directions a_i -> a_i g and columns that a head does not have."""
+        if gauge is None:
+            return t
+        used = self._used()
+        a = t.a - gauge @ (gauge.transpose(0, 2, 1) @ t.a)
+        return t._replace(a=a * used, b=t.b * used)
+
+    def _used(self) -> Any:
+        """1 for the columns (m, 1, r) of the factors that a head of smaller rank has, 0 for the others."""
+        return (abs(self.a).max(axis=1, keepdims=True) > 0).astype(np.float32)
+
+    def shown(self, tangent: Bilinear | None = None) -> Shown:
+        """Theta_i and c_i, or their change along a tangent."""
+        if tangent is None:
+            return Shown(self.theta(), self.c)
+        if self.b is None:
+            return Shown(tangent.a, tangent.c)
+        changed = tangent.a @ np.swapaxes(self.b, 1, 2) + self.a @ np.swapaxes(tangent.b, 1, 2)
+        return Shown(changed, tangent.c)
+
+    def reach(self, by: Kronecker, white: Affine) -> Reach:
+        """Norms of the maps from coordinates to Theta_i and c_i, in the coordinates of the tokens."""
+        a, b = (None if part is None else np.asarray(part, np.float64) for part in (self.a, self.b))
+        return by.reach(a, b, self.heads, white)

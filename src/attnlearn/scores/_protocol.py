@@ -1,0 +1,165 @@
+"""What a kind of scores must be able to do.
+
+A member holds the parameters of the scores of all heads. Its tangents, gradients and preconditioned coordinates have its own
+shape, so they are members of the same class. On one chunk of n sequences of k tokens the scores are an array (n, query, head,
+key). A member adds a file here, and nothing above it changes:
+
+| duty | method |
+|---|---|
+| parameters as one vector, in a precision, in other coordinates of the tokens | `flat`, `shaped`, `astype`, `seen_through` |
+| forward, and its derivative both ways | `logits`, `jvp`, `vjp` |
+| rank | `rank`, `of_rank`, `values` |
+| counts | `unknowns`, `directions` |
+| coordinates in which the curvature is about one | `preconditioner` |
+| gauge: changes of the parameters that change no score | `gauge`, `without_gauge` |
+| what inputs can show of a change, and how far coordinates move it | `shown`, `reach` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+
+class Shown(NamedTuple):
+    """What inputs can show of scores, or of a change of them: Theta_i (m, d, d) and c_i (m, d)."""
+
+    theta: np.ndarray
+    query_bias: np.ndarray
+
+
+class Reach(NamedTuple):
+    """For every head, by how much a unit step in preconditioned coordinates can move Theta_i and c_i."""
+
+    theta: np.ndarray
+    query_bias: np.ndarray
+
+
+class Affine(Protocol):
+    """Coordinates z of the tokens: x = mean + basis z, z = inverse (x - mean)."""
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The token at z = 0."""
+        ...
+
+    @property
+    def basis(self) -> np.ndarray:
+        """Columns (d, e)."""
+        ...
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """The pseudo-inverse (e, d) of `basis`."""
+        ...
+
+
+class Preconditioner(Protocol):
+    """A linear map in whose coordinates the curvature of the scores is about one."""
+
+    def apply(self, t: Any) -> Any:
+        """The direction of the scores for preconditioned coordinates t."""
+        ...
+
+    def transpose(self, g: Any) -> Any:
+        """The adjoint of `apply`: the gradient in preconditioned coordinates."""
+        ...
+
+
+class Scores(Protocol):
+    """The parameters of the scores of all heads, and the shape of their tangents."""
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the tokens."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Precision of the parameters."""
+        ...
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        ...
+
+    def shaped(self, vector: np.ndarray) -> Self:
+        """A vector of `flat` in the shape of these scores, sharing its memory."""
+        ...
+
+    def astype(self, dtype: Any) -> Self:
+        """The same parameters in another precision."""
+        ...
+
+    def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Self:
+        """The scores as a function of z where the tokens are x = shift + matrix z."""
+        ...
+
+    def logits(self, x: np.ndarray, turned: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Scores (n, query, head, key) of tokens (n, k, d), which are also given turned, and what derivatives keep of them."""
+        ...
+
+    def jvp(self, tangent: Self, kept: Any) -> np.ndarray:
+        """The change of the scores along a tangent."""
+        ...
+
+    def vjp(self, change: np.ndarray, kept: Any) -> Self:
+        """The adjoint of `jvp`."""
+        ...
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that is kept, None when it is free."""
+        ...
+
+    def of_rank(self, rank: int | None, rounding: float = ...) -> Self:
+        """The best approximation of that rank; parts below the relative error `rounding` are zero."""
+        ...
+
+    def values(self) -> np.ndarray:
+        """Singular values (m, d) of every head, the largest first."""
+        ...
+
+    def unknowns(self) -> int:
+        """Free numbers, gauge not counted."""
+        ...
+
+    def directions(self, tokens: float, causal: bool) -> float:
+        """Output directions in which a row can change with the scores, on average over the queries."""
+        ...
+
+    def preconditioner(
+        self,
+        coupling: np.ndarray,
+        second: np.ndarray,
+        invert: Callable[[np.ndarray], np.ndarray],
+        joint: bool,
+    ) -> Preconditioner:
+        """From the coupling (m d, m d) of the heads' keys and the second moment (d, d) of the queries.
+
+        `invert` gives the inverse Cholesky factor of a matrix. `joint` False treats heads one by one where that is sharper.
+        """
+        ...
+
+    def gauge(self, by: Any) -> Any | None:
+        """What `without_gauge` needs to know in the coordinates of `by`; None when there is no gauge."""
+        ...
+
+    def without_gauge(self, t: Self, gauge: Any | None) -> Self:
+        """Preconditioned coordinates without directions that change no score."""
+        ...
+
+    def shown(self, tangent: Self | None = None) -> Shown:
+        """What inputs can show of these scores, or of a change of them along a tangent."""
+        ...
+
+    def reach(self, by: Any, white: Affine) -> Reach:
+        """How far coordinates of `by` reach in Theta_i and c_i, in the coordinates of the tokens themselves."""
+        ...

@@ -1,0 +1,35 @@
+"""Attention of one chunk from its scores, whatever kind they are: patterns, and the columns that W and b multiply.
+
+For a chunk of n sequences with the patterns alpha (n, query, m, key) the mixed tokens P = [alpha_1 X, ..., alpha_m X, 1] are
+the columns that W and b multiply: F = P [W; b].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnlearn._attention import weigh
+from attnlearn.scores import Scores
+from attnlearn.scores._products import mix
+
+
+def patterns(
+    scores: Scores, x: np.ndarray, turned: np.ndarray, keep: np.ndarray | None, causal: bool
+) -> tuple[np.ndarray, Any]:
+    """The patterns of one chunk, zero for padded queries, and what derivatives of the scores keep."""
+    logits, kept = scores.logits(x, turned)
+    return weigh(logits, keep, causal), kept
+
+
+def mixed(alpha: np.ndarray, x: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
+    """The columns P (n k, m d + 1) that W and b multiply."""
+    rows = mix(alpha, x).reshape(len(x) * x.shape[1], -1)
+    ones = np.ones((len(rows), 1), rows.dtype) if keep is None else keep.reshape(-1, 1)
+    return np.concatenate([rows, ones], axis=1)
+
+
+def split_linear(linear: Any, m: int) -> tuple[Any, Any]:
+    """[W; b] (m d + 1, o) as W (m, d, o) and b (o,)."""
+    return linear[:-1].reshape(m, -1, linear.shape[1]), linear[-1]

@@ -1,0 +1,136 @@
+"""What every kind of scores must satisfy; a new member is added to MEMBERS and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from attnlearn.scores import Bilinear, Scores
+from attnlearn.solve._chunks import whitening
+
+Make = Callable[[np.random.Generator], Scores]
+
+
+def bilinear(rank: int | None) -> Make:
+    return lambda rng: Bilinear.whole(rng.standard_normal((2, 4, 4)), rng.standard_normal((2, 4))).of_rank(
+        rank
+    )
+
+
+MEMBERS: dict[str, Make] = {"bilinear": bilinear(None), "bilinear of rank 2": bilinear(2)}
+
+
+@pytest.fixture(params=MEMBERS.values(), ids=MEMBERS.keys())
+def scores(request, rng) -> Scores:
+    return request.param(rng)
+
+
+@pytest.fixture
+def x(scores, rng) -> np.ndarray:
+    return rng.standard_normal((3, 5, scores.dim))
+
+
+def logits(scores: Scores, x: np.ndarray) -> np.ndarray:
+    return scores.logits(x, np.swapaxes(x, 1, 2).copy())[0]
+
+
+def kept(scores: Scores, x: np.ndarray):
+    return scores.logits(x, np.swapaxes(x, 1, 2).copy())[1]
+
+
+def tangent_of(scores: Scores, rng: np.random.Generator) -> Scores:
+    return scores.shaped(rng.standard_normal(scores.flat().size))
+
+
+def up_to_queries(array: np.ndarray) -> np.ndarray:
+    """Scores without what a query adds to all its keys: the softmax does not see it."""
+    return array - array.mean(axis=-1, keepdims=True)
+
+
+def test_it_satisfies_the_protocol(scores, x):
+    assert logits(scores, x).shape == (3, 5, scores.heads, 5)
+    assert scores.astype(np.float32).dtype == np.float32
+    assert scores.values().shape[0] == scores.heads
+
+
+def test_a_vector_keeps_its_shape(scores, x):
+    again = scores.shaped(scores.flat())
+    np.testing.assert_array_equal(logits(again, x), logits(scores, x))
+
+
+def test_the_derivative_is_that_of_the_scores(scores, x, rng):
+    tangent, step = tangent_of(scores, rng), 1e-6
+    moved = [logits(scores.shaped(scores.flat() + sign * step * tangent.flat()), x) for sign in (1, -1)]
+    np.testing.assert_allclose(
+        scores.jvp(tangent, kept(scores, x)), (moved[0] - moved[1]) / (2 * step), atol=1e-7
+    )
+
+
+def test_the_gradient_is_the_adjoint_of_the_derivative(scores, x, rng):
+    tangent, change = tangent_of(scores, rng), rng.standard_normal(logits(scores, x).shape)
+    there = float(np.vdot(scores.jvp(tangent, kept(scores, x)), change))
+    back = float(tangent.flat() @ scores.vjp(change, kept(scores, x)).flat())
+    assert there == pytest.approx(back, rel=1e-10)
+
+
+def test_unknowns_are_the_rank_of_the_derivative(scores, rng):
+    """On many sequences, and without what a query adds to all its keys; the gauge is not counted."""
+    x = rng.standard_normal((60, 5, scores.dim))
+    at = kept(scores, x)
+    directions = np.eye(scores.flat().size)
+    columns = [up_to_queries(scores.jvp(scores.shaped(one), at)).ravel() for one in directions]
+    assert scores.unknowns() == np.linalg.matrix_rank(np.stack(columns), tol=1e-8)
+
+
+def test_other_coordinates_give_the_same_patterns(scores, rng):
+    x = 2 + rng.standard_normal((20, 5, scores.dim)) @ rng.standard_normal((scores.dim, scores.dim))
+    white = whitening(x, None)
+    inside = white.inside(scores)
+    np.testing.assert_allclose(
+        up_to_queries(logits(inside, white.tokens(x))), up_to_queries(logits(scores, x)), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        up_to_queries(logits(white.outside(inside), x)), up_to_queries(logits(scores, x)), atol=1e-8
+    )
+
+
+def identity_curvature(scores: Scores):
+    size = scores.heads * scores.dim
+    return scores.preconditioner(
+        np.eye(size), np.eye(scores.dim), lambda matrix: np.linalg.inv(np.linalg.cholesky(matrix)), joint=True
+    )
+
+
+def test_coordinates_without_gauge_show_every_change_once(scores, rng):
+    by = identity_curvature(scores)
+    gauge = scores.gauge(by)
+    units = np.eye(scores.flat().size)
+    free = np.stack([scores.without_gauge(scores.shaped(one), gauge).flat() for one in units])
+    again = np.stack([scores.without_gauge(scores.shaped(one.copy()), gauge).flat() for one in free])
+    np.testing.assert_allclose(again, free, atol=1e-5)
+    assert np.linalg.matrix_rank(free, tol=1e-3) == scores.unknowns()
+    at = kept(scores, rng.standard_normal((60, 5, scores.dim)))
+    images = [scores.jvp(by.apply(scores.shaped(one.copy())), at).ravel() for one in free]
+    assert np.linalg.matrix_rank(np.stack(images), tol=1e-4) == scores.unknowns()
+
+
+def test_a_preconditioner_has_its_adjoint(scores, rng):
+    by = identity_curvature(scores)
+    t, g = tangent_of(scores, rng), tangent_of(scores, rng)
+    assert by.apply(t).flat() @ g.flat() == pytest.approx(t.flat() @ by.transpose(g).flat(), rel=1e-5)
+
+
+def test_no_coordinates_move_what_shows_further_than_the_reach(scores, rng):
+    x = 1 + rng.standard_normal((50, 5, scores.dim)) @ rng.standard_normal((scores.dim, scores.dim))
+    white = whitening(x, None)
+    inside = white.inside(scores)
+    by = identity_curvature(inside)
+    reach = inside.reach(by, white)
+    for _ in range(50):
+        t = rng.standard_normal(inside.flat().size)
+        tangent = by.apply(inside.shaped(t / np.linalg.norm(t)))
+        theta, _ = inside.shown(tangent)
+        outside = white.inverse.T @ theta @ white.inverse
+        assert np.all(np.linalg.norm(outside, axis=(1, 2)) <= reach.theta * (1 + 1e-9))
