@@ -7,11 +7,12 @@ import numpy as np
 from attnlearn import AttentionLayer
 from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import cut, whitening
+from attnlearn.solve._chunks import cut
 from attnlearn.solve._linearize import linearize
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import Columns, eliminate
 from attnlearn.solve._step import gauss_newton_step
+from attnlearn.solve._white import whitening
 from attnlearn.solve.refinement import RefineConfig, refine
 from benchmarks.calibrate import show, span
 from benchmarks.calibrate.claims import near

@@ -25,7 +25,7 @@ from attnlearn.recovery._explain import rows_of
 from attnlearn.recovery._problem import Need
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._signals import measure
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 @dataclass(frozen=True)

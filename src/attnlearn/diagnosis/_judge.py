@@ -28,8 +28,8 @@ from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import WIDE_FIRST, WIDE_MOST, WIDTHS
 from attnlearn.recovery._explain import Row
 from attnlearn.recovery._problem import layer_unknowns, unknowns
-from attnlearn.solve._chunks import Whitening
 from attnlearn.solve._heads import head_separation
+from attnlearn.solve._white import Whitening
 
 SAID = {
     "C2.keys": "with two keys a head equals its negative plus a constant one: only the function can be learned",

@@ -28,7 +28,7 @@ from attnlearn.recovery.sculpt._certify_rows import slabs_of
 from attnlearn.recovery.sculpt._rows import as_batch, scan
 from attnlearn.recovery.sculpt._state import State as SculptState
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION, SIDE_MOST
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) -> float:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from attnlearn._types import Mask
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._white import Whitening
 
 
 class Rows(NamedTuple):

@@ -26,7 +26,7 @@ from attnlearn.recovery._own_token import own_token
 from attnlearn.recovery._problem import Need, Problem, unknowns
 from attnlearn.recovery._rows import white_tokens
 from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._white import Whitening
 
 _CHUNK = 1024
 

@@ -21,7 +21,7 @@ from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL, over_blocks
 from attnlearn.recovery._rows import linear_features, visible_keys, white_tokens
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._white import Whitening
 
 _CHUNK = 2048
 

@@ -22,9 +22,10 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Bilinear
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._calibration import RIDGE, in_precision
-from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
+from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._held import Held
 from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
+from attnlearn.solve._white import Whitening, whitening
 
 
 class Ground:

@@ -13,9 +13,10 @@ from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
+from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._held import Held
 from attnlearn.solve._regress import Columns, inverse_factor
+from attnlearn.solve._white import Whitening, whitening
 
 
 def head_separation(layer: AttentionLayer) -> float:

@@ -21,7 +21,7 @@ from attnlearn.recovery.sculpt._recheck import prove
 from attnlearn.recovery.sculpt._rows import as_batch, explain_pairs, scan
 from attnlearn.recovery.sculpt._state import State
 from attnlearn.recovery.sculpt._sum import doubt, sum_of_singles
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 def rows_of(layer: AttentionLayer, x: np.ndarray, *, causal: bool = False):

@@ -31,7 +31,7 @@ from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, scan
 from attnlearn.recovery.sculpt._source import FitSide, Source
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._white import Whitening
 
 
 class Slabs(NamedTuple):

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from attnlearn._precision import precision
 from attnlearn.data import Chunk
 from attnlearn.recovery.sculpt import _calibration as calibration
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._white import Whitening
 
 
 class Rows(NamedTuple):

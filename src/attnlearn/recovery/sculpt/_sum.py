@@ -32,7 +32,7 @@ from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._diagnose import reason_of
 from attnlearn.recovery.sculpt._rows import Batch, Rows, as_batch, with_one
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:

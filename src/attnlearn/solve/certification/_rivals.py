@@ -28,11 +28,11 @@ from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import shrink
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, whitening
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects
 from attnlearn.solve._held import Held, example_scale
 from attnlearn.solve._regress import regress
+from attnlearn.solve._white import Whitening, whitening
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
