@@ -8,8 +8,9 @@ from attnlearn import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._sequences import find_relatives
+from attnlearn.solve._white import whitening
 from attnlearn.solve.certification._conditioning import smallest_singular
-from attnlearn.solve.certification._position import _spread, _white
+from attnlearn.solve.certification._position import _spread
 from attnlearn.solve.certification._rivals import Held, second_opinion
 from attnlearn.solve.refinement import RefineConfig, refine
 from benchmarks.calibrate import show, span
@@ -22,6 +23,10 @@ SEEDS = range(4)
 
 def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
+
+
+def white(x: np.ndarray) -> np.ndarray:
+    return whitening(x, None).tokens(x)
 
 
 def keys() -> None:
@@ -39,7 +44,7 @@ def variances() -> None:
     """The least variance of stacked tokens, white: free ones, and ones with a relation in either precision."""
 
     def least(x: np.ndarray) -> float:
-        rows = _white(x.astype(np.float64)).reshape(len(x), -1)[: 2 * x[0].size + 28]
+        rows = white(x.astype(np.float64)).reshape(len(x), -1)[: 2 * x[0].size + 28]
         values = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
         return float((values[-1] / values[0]) ** 2)
 
@@ -98,7 +103,7 @@ def shares() -> None:
         guaranteed.append(bound.lower / bound.eigenvalue)
         numbers = normal(seed, 20_000).astype(np.float32)
         values.append(len(np.unique(numbers)) / len(numbers))
-        deficient.append(_spread(_white(x))[1])
+        deficient.append(_spread(white(x))[1])
         shift = {cause.name: cause.evidence for cause in diagnose(x, y).causes}
         position.append(calibration.FEW * shift["position"])
     show("FAR_MORE", f"residual on fresh examples over that on {few}, beside noise: {span(fresh)}")

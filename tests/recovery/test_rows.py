@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._rows import RowSource, linear_features, output_whitening, visible_keys, white_tokens
+from attnlearn.recovery._rows import RowSource, linear_features, output_whitening, visible_keys
 
 from ._problems import problem, signals, tokens
 
@@ -92,4 +92,4 @@ def test_the_mean_is_subtracted_before_rounding(rng):
     whole = problem(AttentionLayer.random(1, 4, scale=0.1), x)
     white = signals(whole).white
     exact = (x - white.mean) @ white.inverse.T
-    assert np.abs(white_tokens(x, white) - exact).max() < 1e-5
+    assert np.abs(white.tokens(x, np.float32) - exact).max() < 1e-5

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
@@ -69,7 +68,7 @@ class Facts:
     ) -> Facts:
         """Identifiability on the given tokens, and on tokens that a querying learner would choose."""
         few = slice(calibration.IDENTIFY_SEQUENCES)
-        support = None if white.basis.shape[1] == layer.dim else Support(white.mean, white.basis)
+        support = None if white.directions == layer.dim else white.support
         certificate = queried = identify(layer, x[few], y[few], support)
         if given is not None or not _moderate(layer):  # otherwise queries would be tokens just like these
             chosen = chosen_tokens(layer, x.shape[1], seed)

@@ -98,7 +98,7 @@ class RowSource:
         self.examples, self.signals, self.indices = examples, signals, indices
         self.num = len(indices)
         self.k = examples.tokens
-        self.dim = signals.white.basis.shape[1]
+        self.dim = signals.white.directions
         self.out_dim = examples.out_dim
         self.whitening = output_whitening(signals.residual_covariance)[0]
         size = 4 * self.num * self.k * (self.dim + self.out_dim)
@@ -156,7 +156,7 @@ class RowSource:
     def outputs(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
         """White tokens, the outputs as they are, visible keys and which rows (n k) are real."""
         for x, y, mask in self.examples.chunks(256, self.indices):
-            z = white_tokens(x, self.signals.white)
+            z = self.signals.white.tokens(x, np.float32)
             real = np.ones(len(x) * self.k, bool) if mask is None else mask.reshape(-1)
             yield z, y.astype(np.float32), visible_keys(self.k, mask, self.signals.causal), real
 
@@ -164,19 +164,12 @@ class RowSource:
         whitening = self.whitening.astype(np.float32)
         linear = (self.signals.linear @ self.whitening).astype(np.float32)
         for x, y, mask in self.examples.chunks(size, self.indices[block]):
-            z = white_tokens(x, self.signals.white)
+            z = self.signals.white.tokens(x, np.float32)
             visible = visible_keys(self.k, mask, self.signals.causal)
             residual = y.astype(np.float32) @ whitening - linear_features(z, visible) @ linear
             if mask is not None:
                 z, residual = z * mask[..., None], residual * mask[..., None]
             yield Rows(z, residual, visible)
-
-
-def white_tokens(x: np.ndarray, white: Whitening) -> Float[np.ndarray, "n k r"]:
-    """White coordinates in float32; the mean is subtracted before rounding."""
-    centred = (x - white.mean.astype(x.dtype)).astype(np.float32)
-    inverse = white.inverse.T.astype(np.float32)
-    return (centred.reshape(-1, x.shape[2]) @ inverse).reshape(*x.shape[:2], -1)
 
 
 def _joined(pieces: list[Rows]) -> Rows:

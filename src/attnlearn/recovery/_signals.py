@@ -24,7 +24,6 @@ from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._own_token import own_token
 from attnlearn.recovery._problem import Need, Problem, unknowns
-from attnlearn.recovery._rows import white_tokens
 from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
 from attnlearn.solve._white import Whitening
 
@@ -70,7 +69,7 @@ class Signals:
     @property
     def support(self) -> Support:
         """The affine span of the tokens."""
-        return Support(self.mean, self.basis)
+        return self.white.support
 
     @property
     def directions(self) -> int:
@@ -147,8 +146,8 @@ def _measured(
     """The signals of the sequences given."""
     examples = problem.examples
     some = fit[:: max(1, len(fit) // sequences_wanted(examples))]
-    white, spectrum = token_support(examples, some, tools.engine)
-    r, out = white.basis.shape[1], examples.out_dim
+    white = token_support(examples, some, tools.engine)
+    r, out = white.directions, examples.out_dim
     seen = {"examples": len(some), "tokens": examples.tokens, "support_rank": r}
     if r <= 1 or examples.tokens <= 1:
         return Need(Outcome.TOKENS_DEGENERATE, evidence=seen)
@@ -161,7 +160,7 @@ def _measured(
         looked_at=len(some),
         causal=causal,
         **white._asdict(),
-        condition_number=float(spectrum[:r].max() / spectrum[:r].min()),
+        condition_number=float(np.linalg.cond(white.basis) ** 2),
         **found._asdict(),
         residual_covariance=rest.covariance,
         output_scale=rest.output_scale,
@@ -210,6 +209,6 @@ def largest_coordinates(
     """The largest coordinate of each sequence's white tokens, in absolute value."""
     found = []
     for x, _, mask in problem.examples.chunks(_CHUNK, indices):
-        z = np.abs(white_tokens(x, white)).max(axis=2)
+        z = np.abs(white.tokens(x, np.float32)).max(axis=2)
         found.append((z if mask is None else z * mask).max(axis=1))
     return np.concatenate(found)

@@ -8,12 +8,14 @@ as none, whatever they mean.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._attention import Parameters
+from attnlearn._canonical import Support, on_support
+from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
 from attnlearn.scores import Bilinear, Scores
 from attnlearn.solve._calibration import CHUNK_ROWS, PIECE, TOKEN_RANK, in_precision
@@ -26,9 +28,36 @@ class Whitening(NamedTuple):
     basis: Float[np.ndarray, "d e"]
     inverse: Float[np.ndarray, "e d"]
 
-    def tokens(self, x: Tokens) -> Tokens:
-        """White coordinates of tokens."""
-        return (x - self.mean.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
+    @classmethod
+    def of(
+        cls, mean: Float[np.ndarray, "d"], covariance: Float[np.ndarray, "d d"], tolerance: float
+    ) -> Whitening:
+        """White coordinates of tokens with this mean and covariance, in the directions above `tolerance` of the largest variance.
+
+        The basis is the symmetric root when every direction varies: it leaves white tokens (nearly) as they are and keeps the axes
+        of ±1 tokens. Otherwise it is the scaled eigenvectors of the support, the largest first.
+        """
+        values, vectors = np.linalg.eigh(covariance)
+        seen = np.flatnonzero(values > tolerance * max(values[-1], np.finfo(np.float64).tiny))[::-1]
+        root, vectors = np.sqrt(values[seen]), vectors[:, seen]
+        turned = vectors.T if len(seen) == len(values) else np.eye(len(seen))
+        return cls(mean, (vectors * root) @ turned, (turned.T / root) @ vectors.T)
+
+    @property
+    def directions(self) -> int:
+        """Directions in which the tokens vary."""
+        return self.basis.shape[1]
+
+    @property
+    def support(self) -> Support:
+        """The affine span of the tokens."""
+        return Support(self.mean, self.basis)
+
+    def tokens(self, x: Tokens, dtype: Any = None) -> Tokens:
+        """White coordinates of tokens, in their precision or another one; the mean is subtracted before rounding."""
+        dtype = x.dtype if dtype is None else dtype
+        centred = (x - self.mean.astype(x.dtype)).astype(dtype, copy=False)
+        return (centred.reshape(-1, x.shape[-1]) @ self.inverse.T.astype(dtype)).reshape(*x.shape[:-1], -1)
 
     def inside(self, scores: Scores) -> Scores:
         """Scores of the tokens as scores of white coordinates."""
@@ -60,10 +89,22 @@ def whitening(x: Tokens, mask: Mask | None) -> Whitening:
     for start in range(0, len(rows), PIECE * CHUNK_ROWS):
         block = rows[start : start + PIECE * CHUNK_ROWS] - mean
         covariance += block.T @ block
-    values, vectors = np.linalg.eigh(covariance / max(len(rows), 1))
-    seen = values > in_precision(TOKEN_RANK, x.dtype) * max(values[-1], np.finfo(np.float64).tiny)
-    root, vectors = np.sqrt(values[seen]), vectors[:, seen]
-    # The symmetric root leaves tokens that are white already (nearly) as they are.
-    if seen.all():
-        return Whitening(mean, (vectors * root) @ vectors.T, (vectors / root) @ vectors.T)
-    return Whitening(mean, vectors * root, (vectors / root).T)
+    return Whitening.of(mean, covariance / max(len(rows), 1), in_precision(TOKEN_RANK, x.dtype))
+
+
+def reduce_to_support(
+    layer: AttentionLayer, x: Tokens, support: Support | None
+) -> tuple[AttentionLayer, Tokens]:
+    """The layer and tokens in an orthonormal basis of the directions in which tokens vary."""
+    if support is None:
+        return layer, x
+    basis = np.linalg.qr(np.asarray(support.basis, np.float64))[0].astype(layer.dtype)
+    inside = on_support(layer, support)
+    reduced = AttentionLayer(
+        basis.T @ inside.theta @ basis,
+        basis.T @ inside.w,
+        inside.query_bias @ basis,
+        inside.output_bias,
+        causal=layer.causal,
+    )
+    return reduced, x @ basis

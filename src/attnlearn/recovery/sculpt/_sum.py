@@ -40,7 +40,7 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     examples, split = problem.examples, problem.split
     chunk = examples.take(split.fit[: calibration.SUM_SEQUENCES])
     white = whitening(chunk.x, chunk.mask)
-    rank = white.basis.shape[1]
+    rank = white.directions
     evidence: dict[str, Any] = {"sequences": len(chunk.x), "support_rank": rank, "tokens": examples.tokens}
     if rank <= 1:
         raise Stop("TOKENS_DEGENERATE", evidence)

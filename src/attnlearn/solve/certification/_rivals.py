@@ -137,7 +137,7 @@ class _Search:
         for head in heads:
             for start in self._mirrored(head):
                 yield "mirrored", head, self._regressed(start, head)
-        directions = self.white.basis.shape[1]
+        directions = self.white.directions
         starts = 2 * starts_wanted() if self.thorough else int(directions**2 <= calibration.SAMPLE)
         agreed = 0
         for number in range(starts):
