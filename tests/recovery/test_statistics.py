@@ -58,7 +58,7 @@ def test_a_causal_layer_looks_so(rng, causal, masked):
     x = tokens(rng, "normal", 600, 5, 6)
     mask = np.arange(5) < rng.integers(3, 6, len(x))[:, None] if masked else None
     examples, indices = as_examples(x, layer(x, mask), mask), np.arange(len(x))
-    assert looks_causal(examples, indices, token_support(examples, indices)) is causal
+    assert looks_causal(examples, indices) is causal
 
 
 def test_a_layer_of_flat_attention_is_linear_and_leaves_nothing(rng):

@@ -25,6 +25,8 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._own_token import own_token
 from attnlearn.recovery._problem import Need, Problem, unknowns
 from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
+from attnlearn.solve._calibration import CAUSAL
+from attnlearn.solve._tokens import repeated
 from attnlearn.solve._white import Whitening
 
 _CHUNK = 1024
@@ -151,7 +153,7 @@ def _measured(
     seen = {"examples": len(some), "tokens": examples.tokens, "support_rank": r}
     if r <= 1 or examples.tokens <= 1:
         return Need(Outcome.TOKENS_DEGENERATE, evidence=seen)
-    causal = looks_causal(examples, some, white) if problem.causal is None else bool(problem.causal)
+    causal = looks_causal(examples, some) if problem.causal is None else bool(problem.causal)
     found = dependence(examples, some, white, causal, tools.engine)
     rest = linear_rest(examples, some, white, causal, found.linear)
     signals = Signals(
@@ -167,11 +169,11 @@ def _measured(
         nonlinear_share=rest.share,
         repeated=_repeated(problem, found.kurtosis),
         heavy_tails=False,
-        residual=own_token(problem, causal).residual,
+        residual=own_token(problem, causal, white).residual,
         equations_per_unknown=problem.equations / unknowns(calibration.WIDTHS[0], r, out),
     )
     between = np.abs(found.position_correlation[~np.eye(examples.tokens, dtype=bool)])
-    if between.min() > 1 - calibration.CAUSAL:
+    if between.min() > 1 - CAUSAL:
         return Need(Outcome.TOKENS_DEGENERATE, evidence=signals.evidence())
     if rest.share < calibration.LINEAR_SHARE[examples.dtype.name]:
         return Need(Outcome.ATTENTION_TOO_WEAK, evidence=signals.evidence())
@@ -190,9 +192,7 @@ def _repeated(problem: Problem, kurtosis: Float[np.ndarray, "r"]) -> bool:
     looked = problem.split.fit[: calibration.LEAST_ROWS // (2 * problem.examples.tokens) + 1]
     x, _, mask = problem.examples.take(looked)
     tokens = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
-    signs = np.all((tokens == tokens.min(axis=0)) | (tokens == tokens.max(axis=0)))
-    signs &= bool(np.all(kurtosis < -1))  # two values about equally often
-    return not signs and 2 * len(np.unique(tokens, axis=0)) < len(tokens)
+    return repeated(tokens, bool(np.all(kurtosis < -1)))  # two values about equally often
 
 
 def without_outliers(problem: Problem, signals: Signals) -> tuple[Int[np.ndarray, "f"], Int[np.ndarray, "s"]]:

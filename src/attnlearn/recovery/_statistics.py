@@ -21,7 +21,8 @@ from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL, over_blocks
 from attnlearn.recovery._rows import linear_features, visible_keys
-from attnlearn.solve._white import Whitening
+from attnlearn.solve._tokens import causal_sequences, unexplained
+from attnlearn.solve._white import Whitening, cut_short, support_tolerance
 
 _CHUNK = 2048
 
@@ -39,9 +40,8 @@ def token_support(examples: Examples, indices: Int[np.ndarray, "i"], engine: Eng
     count, total, square, truncated = over_blocks(
         partial(_token_sums, origin), examples, indices, _added, engine
     )
-    truncated = examples.dtype == np.float32 and truncated == count
     shift = total / count
-    tolerance = calibration.SUPPORT_TOLERANCE["bfloat16" if truncated else examples.dtype.name]
+    tolerance = support_tolerance(examples.dtype, bool(truncated == count))
     return Whitening.of(origin + shift, square / count - np.outer(shift, shift), tolerance)
 
 
@@ -55,9 +55,7 @@ def _token_sums(origin: np.ndarray, examples: Examples, indices: np.ndarray) -> 
     count, total, square, truncated = 0, np.zeros(d), np.zeros((d, d)), 0
     for chunk in examples.chunks(_CHUNK, indices):
         tokens = _real(chunk)
-        if tokens.dtype == np.float32:
-            short = not (np.ascontiguousarray(tokens).view(np.uint32) & 0xFFFF).any()
-            truncated += len(tokens) * short
+        truncated += len(tokens) * cut_short(tokens)
         tokens = tokens.astype(np.float64) - origin  # the covariance must not drown in the square of the mean
         count += len(tokens)
         total += tokens.sum(axis=0)
@@ -69,25 +67,9 @@ def _added(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> tuple[np.nda
     return tuple(x + y for x, y in zip(a, b))
 
 
-def looks_causal(examples: Examples, indices: np.ndarray, white: Whitening) -> bool:
-    """Whether the first row depends on its own token alone, and the last one does not."""
-    features = white.directions + 1
-    chunk = examples.take(indices[: max(4 * features, 200)])
-    num, k, _ = chunk.x.shape
-    mask = np.ones((num, k), bool) if chunk.mask is None else chunk.mask
-    first = mask.argmax(axis=1)
-    last = k - 1 - mask[:, ::-1].argmax(axis=1)
-
-    def unexplained(place: np.ndarray) -> float:
-        rows = np.arange(len(place))
-        z = white.tokens(chunk.x[rows, place].astype(np.float64))
-        y = chunk.y[rows, place].astype(np.float64)
-        z = np.column_stack([z, np.ones(len(z))])
-        rest = y - z @ np.linalg.lstsq(z, y, rcond=None)[0]
-        freedom = 1 - features / len(z)
-        return float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), 1e-300) / max(freedom, 0.1))
-
-    return unexplained(first) < calibration.CAUSAL < unexplained(last) ** 2
+def looks_causal(examples: Examples, indices: np.ndarray) -> bool:
+    """Whether the first row of these examples depends on its own token alone, and the last one does not."""
+    return unexplained(*examples.take(indices[: causal_sequences(examples.dim)])).causal
 
 
 class _Sums(NamedTuple):
@@ -214,6 +196,6 @@ def nonlinear_share(examples: Examples) -> float:
     """Share of the output variance that a linear fit in the tokens leaves; for few examples, all at once."""
     indices = np.arange(examples.num)
     white = token_support(examples, indices)
-    causal = looks_causal(examples, indices, white)
+    causal = looks_causal(examples, indices)
     linear = dependence(examples, indices, white, causal).linear
     return linear_rest(examples, indices, white, causal, linear).share

@@ -2,7 +2,7 @@
 
 x = mu + B z with white z makes badly conditioned or shifted tokens look like standard ones. Tokens that lie in an
 affine subspace get fewer coordinates, and the layer that comes back is the canonical one on that subspace.
-Cost: one pass over the tokens, O(rows d^2). What can fail: directions whose variance is below `TOKEN_RANK` of the largest count
+Cost: one pass over the tokens, O(rows d^2). What can fail: directions whose variance is below `SUPPORT_TOLERANCE` of the largest count
 as none, whatever they mean.
 """
 
@@ -18,7 +18,7 @@ from attnlearn._canonical import Support, on_support
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
 from attnlearn.scores import Bilinear, Scores
-from attnlearn.solve._calibration import CHUNK_ROWS, PIECE, TOKEN_RANK, in_precision
+from attnlearn.solve._calibration import CHUNK_ROWS, PIECE, SUPPORT_TOLERANCE
 
 
 class Whitening(NamedTuple):
@@ -54,10 +54,13 @@ class Whitening(NamedTuple):
         return Support(self.mean, self.basis)
 
     def tokens(self, x: Tokens, dtype: Any = None) -> Tokens:
-        """White coordinates of tokens, in their precision or another one; the mean is subtracted before rounding."""
-        dtype = x.dtype if dtype is None else dtype
-        centred = (x - self.mean.astype(x.dtype)).astype(dtype, copy=False)
-        return (centred.reshape(-1, x.shape[-1]) @ self.inverse.T.astype(dtype)).reshape(*x.shape[:-1], -1)
+        """White coordinates of tokens, computed in float64 and rounded to their precision, or computed in `dtype`.
+
+        The mean is subtracted first. In float32 a direction of little variance would have no digit left.
+        """
+        work = np.float64 if dtype is None else dtype
+        rows = (x - self.mean).astype(work, copy=False).reshape(-1, x.shape[-1]) @ self.inverse.T.astype(work)
+        return rows.reshape(*x.shape[:-1], -1).astype(x.dtype if dtype is None else dtype, copy=False)
 
     def inside(self, scores: Scores) -> Scores:
         """Scores of the tokens as scores of white coordinates."""
@@ -89,7 +92,21 @@ def whitening(x: Tokens, mask: Mask | None) -> Whitening:
     for start in range(0, len(rows), PIECE * CHUNK_ROWS):
         block = rows[start : start + PIECE * CHUNK_ROWS] - mean
         covariance += block.T @ block
-    return Whitening.of(mean, covariance / max(len(rows), 1), in_precision(TOKEN_RANK, x.dtype))
+    return Whitening.of(mean, covariance / max(len(rows), 1), support_tolerance(x.dtype, cut_short(rows)))
+
+
+def cut_short(rows: Float[np.ndarray, "t d"]) -> bool:
+    """Whether these are float32 numbers that were stored as bfloat16 once: their last 16 bits are zero.
+
+    >>> cut_short(np.ones((1, 2), np.float32)), cut_short(np.full((1, 2), 0.1, np.float32)), cut_short(np.ones((1, 2)))
+    (True, False, False)
+    """
+    return rows.dtype == np.float32 and not (np.ascontiguousarray(rows).view(np.uint32) & 0xFFFF).any()
+
+
+def support_tolerance(dtype: np.dtype, short: bool) -> float:
+    """Variance, relative to the largest, above which a direction exists for tokens of this precision, `short` if once bfloat16."""
+    return SUPPORT_TOLERANCE["bfloat16" if short else np.dtype(dtype).name]
 
 
 def reduce_to_support(
