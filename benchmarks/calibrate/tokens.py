@@ -15,7 +15,7 @@ from attnlearn.solve._tokens import Unexplained, unexplained
 from attnlearn.solve._white import whitening
 from attnlearn.solve.certification._conditioning import smallest_singular
 from attnlearn.solve.certification._position import _spread
-from attnlearn.solve.certification._rivals import Held, second_opinion
+from attnlearn.solve.certification._rivals import Batch, second_opinion
 from attnlearn.solve.refinement import RefineConfig, refine
 from benchmarks.calibrate import cut, show, span
 
@@ -40,7 +40,7 @@ def keys() -> None:
     for number in (2, 3):
         layers = [AttentionLayer.random(1, 4, seed=seed) for seed in SEEDS]
         tokens = [normal(seed, 300, number, 4) for seed in SEEDS]
-        opinions = [second_opinion(layer, Held(x, layer(x))) for layer, x in zip(layers, tokens)]
+        opinions = [second_opinion(layer, Batch(x, layer(x))) for layer, x in zip(layers, tokens)]
         found[number] = sum(opinion.rival is not None for opinion in opinions)
     show("LEAST_KEYS", f"rivals of {len(SEEDS)} layers: {found[2]} with two keys, {found[3]} with three")
 

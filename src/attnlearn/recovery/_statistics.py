@@ -20,7 +20,8 @@ from attnlearn.engine import Engine
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL, over_blocks
-from attnlearn.recovery._rows import linear_features, visible_keys
+from attnlearn.recovery._rows import linear_features
+from attnlearn.solve._batch import visible_keys
 from attnlearn.solve._tokens import causal_sequences, unexplained
 from attnlearn.solve._white import Whitening, cut_short, support_tolerance
 

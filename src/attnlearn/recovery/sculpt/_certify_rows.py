@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from attnlearn.engine import Engine
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._config import SculptConfig
-from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, scan
+from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, rows_at, scan
 from attnlearn.recovery.sculpt._source import FitSide, Source
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt
@@ -228,7 +228,7 @@ def filter_batch(
     ease = seen.pair / np.maximum(least, calibration.LEAST_WEIGHT)
     alone = seen.single < single
     return Promising(
-        batch.rows(*_smallest(ease, loose)), batch.rows(*_smallest(seen.single, alone)), len(chunk.x)
+        rows_at(batch, *_smallest(ease, loose)), rows_at(batch, *_smallest(seen.single, alone)), len(chunk.x)
     )
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from attnlearn._precision import precision
 from attnlearn.data import Chunk
 from attnlearn.recovery.sculpt import _calibration as calibration
+from attnlearn.solve._batch import WhiteBatch, visible_keys
 from attnlearn.solve._white import Whitening
 
 
@@ -50,20 +51,6 @@ class Rows(NamedTuple):
         return with_one(self.tokens[np.arange(len(self.query)), self.query])
 
 
-class Batch(NamedTuple):
-    """A batch in white coordinates, float64: tokens (n, k, e), outputs (n, k, o), visible keys (n, k, k)."""
-
-    tokens: Float[np.ndarray, "n k e"]
-    outputs: Float[np.ndarray, "n k o"]
-    visible: Bool[np.ndarray, "n k k"]
-
-    def rows(self, sequence: np.ndarray, query: np.ndarray) -> Rows:
-        """The rows with these indices."""
-        return Rows(
-            self.tokens[sequence], self.outputs[sequence, query], query, self.visible[sequence, query]
-        )
-
-
 class Pairs(NamedTuple):
     """The best pair of every row: its keys, the weight of the first, residual, second-best residual."""
 
@@ -79,15 +66,17 @@ def with_one(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x, np.ones((*x.shape[:-1], 1), x.dtype)], axis=-1)
 
 
-def as_batch(chunk: Chunk, white: Whitening, causal: bool) -> Batch:
-    """A chunk of examples in white coordinates; rows of padding see no key."""
+def as_batch(chunk: Chunk, white: Whitening, causal: bool) -> WhiteBatch:
+    """A chunk of examples in white coordinates, float64; rows of padding see no key."""
     n, k, _ = chunk.x.shape
-    visible = np.ones((n, k, k), bool)
-    if causal:
-        visible &= np.tril(np.ones((k, k), bool))
-    if chunk.mask is not None:
-        visible &= chunk.mask[:, None, :] & chunk.mask[:, :, None]
-    return Batch(white.tokens(chunk.x.astype(np.float64)), chunk.y.astype(np.float64), visible)
+    seen = visible_keys(k, chunk.mask, causal)
+    visible = np.broadcast_to(True if seen is None else seen, (n, k, k))
+    return WhiteBatch(white.tokens(chunk.x.astype(np.float64)), chunk.y.astype(np.float64), visible)
+
+
+def rows_at(batch: WhiteBatch, sequence: np.ndarray, query: np.ndarray) -> Rows:
+    """The rows of a batch with these indices."""
+    return Rows(batch.tokens[sequence], batch.outputs[sequence, query], query, batch.visible[sequence, query])
 
 
 class Scan(NamedTuple):
@@ -98,7 +87,7 @@ class Scan(NamedTuple):
     weight: Float[np.ndarray, "n k"]
 
 
-def scan(total: Float[np.ndarray, "e1 o"], batch: Batch) -> Scan:
+def scan(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch) -> Scan:
     """How well one token and two tokens explain each row, in float32 and in pieces of fixed size."""
     n, k, _ = batch.tokens.shape
     size = max(1, calibration.SCAN_NUMBERS // (k * k * max(k, 2)))

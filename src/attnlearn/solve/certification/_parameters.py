@@ -21,8 +21,8 @@ from attnlearn._distance import BIAS_FLOOR
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._batch import Batch, total_error
 from attnlearn.solve._curvature import Ball, kantorovich
-from attnlearn.solve._held import Held, total_error
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve._white import reduce_to_support, whitening
 from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
@@ -55,7 +55,7 @@ class Bounds(NamedTuple):
 
 def parameter_bounds(
     layer: AttentionLayer,
-    fitted: Held,
+    fitted: Batch,
     *,
     error: float,
     scale: float,
