@@ -25,11 +25,12 @@ from attnlearn.extraction import _calibration as extraction
 from attnlearn.extraction._polish import score_unknowns, telling
 from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_PER_UNKNOWN
 from attnlearn.recovery.sculpt import SculptConfig
-from attnlearn.recovery.sculpt._rows import Batch, Rows, as_batch, explain_batch
+from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_batch, rows_at
 from attnlearn.recovery.sculpt._slabs import slabs_of
 from attnlearn.recovery.sculpt._state import State as SculptState
+from attnlearn.solve._batch import WhiteBatch
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION, SIDE_MOST
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) -> float:
@@ -73,18 +74,18 @@ def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:
     return len(slabs_of(state, rows, config.tolerance, config).offsets) / len(x)
 
 
-def _in_window(total: Float[np.ndarray, "e1 o"], batch: Batch, config: SculptConfig) -> Rows:
+def _in_window(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch, config: SculptConfig) -> Rows:
     """The rows that two tokens explain, looked at in pieces whose pairs fit into memory."""
     n, k, _ = batch.tokens.shape
     size, found = max(1, calibration.SCULPT_NUMBERS // k**3), []
     for start in range(0, n, size):
-        piece = Batch(*(array[start : start + size] for array in batch))
+        piece = WhiteBatch(*(array[start : start + size] for array in batch))
         pairs = explain_batch(total, piece)
         output = np.linalg.norm(piece.outputs - total[-1], axis=2)
         relative = pairs.residual / np.maximum(output, np.finfo(float).tiny)
         least = np.minimum(pairs.weight, 1 - pairs.weight)
         found.append(
-            piece.rows(*np.nonzero((relative <= config.tolerance) & (least >= config.window * relative)))
+            rows_at(piece, *np.nonzero((relative <= config.tolerance) & (least >= config.window * relative)))
         )
     return Rows.join(found)
 

@@ -21,13 +21,13 @@ from jaxtyping import Bool, Float
 from attnlearn.engine import Engine
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._config import SculptConfig
-from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs
+from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_pairs, rows_at
 from attnlearn.recovery.sculpt._scan import scan
 from attnlearn.recovery.sculpt._slabs import distinct, outer, sum_error
 from attnlearn.recovery.sculpt._source import FitSide, Source
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._white import Whitening
 
 
 class HalfSpaces(NamedTuple):
@@ -133,7 +133,7 @@ def filter_batch(
     ease = seen.pair / np.maximum(least, calibration.LEAST_WEIGHT)
     alone = seen.single < single
     return Promising(
-        batch.rows(*_smallest(ease, loose)), batch.rows(*_smallest(seen.single, alone)), len(chunk.x)
+        rows_at(batch, *_smallest(ease, loose)), rows_at(batch, *_smallest(seen.single, alone)), len(chunk.x)
     )
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attnlearn.data import Chunk
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._batch import WhiteBatch, visible_keys
+from attnlearn.solve._white import Whitening
 
 
 class Rows(NamedTuple):
@@ -45,20 +46,6 @@ class Rows(NamedTuple):
         return with_one(self.tokens[np.arange(len(self.query)), self.query])
 
 
-class Batch(NamedTuple):
-    """A batch in white coordinates, float64: tokens (n, k, e), outputs (n, k, o), visible keys (n, k, k)."""
-
-    tokens: Float[np.ndarray, "n k e"]
-    outputs: Float[np.ndarray, "n k o"]
-    visible: Bool[np.ndarray, "n k k"]
-
-    def rows(self, sequence: np.ndarray, query: np.ndarray) -> Rows:
-        """The rows with these indices."""
-        return Rows(
-            self.tokens[sequence], self.outputs[sequence, query], query, self.visible[sequence, query]
-        )
-
-
 class Pairs(NamedTuple):
     """The best pair of every row: its keys, the weight of the first, residual, second-best residual."""
 
@@ -74,15 +61,17 @@ def with_one(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x, np.ones((*x.shape[:-1], 1), x.dtype)], axis=-1)
 
 
-def as_batch(chunk: Chunk, white: Whitening, causal: bool) -> Batch:
-    """A chunk of examples in white coordinates; rows of padding see no key."""
+def as_batch(chunk: Chunk, white: Whitening, causal: bool) -> WhiteBatch:
+    """A chunk of examples in white coordinates, float64; rows of padding see no key."""
     n, k, _ = chunk.x.shape
-    visible = np.ones((n, k, k), bool)
-    if causal:
-        visible &= np.tril(np.ones((k, k), bool))
-    if chunk.mask is not None:
-        visible &= chunk.mask[:, None, :] & chunk.mask[:, :, None]
-    return Batch(white.tokens(chunk.x.astype(np.float64)), chunk.y.astype(np.float64), visible)
+    seen = visible_keys(k, chunk.mask, causal)
+    visible = np.broadcast_to(True if seen is None else seen, (n, k, k))
+    return WhiteBatch(white.tokens(chunk.x.astype(np.float64)), chunk.y.astype(np.float64), visible)
+
+
+def rows_at(batch: WhiteBatch, sequence: np.ndarray, query: np.ndarray) -> Rows:
+    """The rows of a batch with these indices."""
+    return Rows(batch.tokens[sequence], batch.outputs[sequence, query], query, batch.visible[sequence, query])
 
 
 def explain_pairs(total: Float[np.ndarray, "e1 o"], rows: Rows) -> Pairs:
@@ -93,7 +82,7 @@ def explain_pairs(total: Float[np.ndarray, "e1 o"], rows: Rows) -> Pairs:
     return _best_pairs(values @ values.swapaxes(1, 2), cross, np.sum(rest**2, axis=1), rows.keys)
 
 
-def explain_batch(total: Float[np.ndarray, "e1 o"], batch: Batch) -> Pairs:
+def explain_batch(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch) -> Pairs:
     """The same for every row of a batch, (n, k) of each: the products of a sequence's tokens serve all its rows."""
     values = batch.tokens @ total[:-1]
     rest = batch.outputs - total[-1]

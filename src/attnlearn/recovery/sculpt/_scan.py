@@ -14,7 +14,7 @@ from jaxtyping import Float
 from attnlearn._jax import jax, jnp
 from attnlearn._precision import precision
 from attnlearn.recovery.sculpt import _calibration as calibration
-from attnlearn.recovery.sculpt._rows import Batch
+from attnlearn.solve._batch import WhiteBatch
 
 
 class Scan(NamedTuple):
@@ -25,7 +25,7 @@ class Scan(NamedTuple):
     weight: Float[np.ndarray, "n k"]
 
 
-def scan(total: Float[np.ndarray, "e1 o"], batch: Batch) -> Scan:
+def scan(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch) -> Scan:
     """How well one token and two tokens explain each row, in float32 and in pieces of fixed size."""
     n, k, _ = batch.tokens.shape
     size = max(1, calibration.SCAN_NUMBERS // (k * k * max(k, 2)))
