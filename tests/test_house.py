@@ -18,7 +18,22 @@ import attnlearn
 PACKAGE = Path(attnlearn.__file__).parent
 RANKS = {
     **dict.fromkeys(
-        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "_jax", "engine"],
+        [
+            "_version",
+            "_types",
+            "_errors",
+            "_numbers",
+            "_outcome",
+            "_certificate",
+            "_result",
+            "_verdict",
+            "_precision",
+            "_files",
+            "_memory",
+            "_interrupts",
+            "_jax",
+            "engine",
+        ],
         0,
     ),
     **dict.fromkeys(
@@ -35,7 +50,7 @@ RANKS = {
         ],
         1,
     ),
-    **dict.fromkeys(["_certificate", "_result", "_serialize"], 2),
+    "_serialize": 2,
     **dict.fromkeys(["data", "convert", "oracle"], 3),
     "solve": 4,
     **dict.fromkeys(["recovery", "extraction", "compression", "training", "hard", "diagnosis"], 5),

@@ -224,7 +224,7 @@ def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
     return {
         "method": method.name,
         "examples": getattr(trail.body, "examples_read", 0) or examples.num,
-        "tokens": examples.tokens,
+        "sequence_length": examples.tokens,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
         "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
         "sample_inputs": SampleInputs(shown.x, shown.mask),

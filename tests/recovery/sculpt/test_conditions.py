@@ -87,7 +87,7 @@ def test_the_condition_on_heads_and_outputs_is_named():
     solution = sculpt(AttentionLayer.random(3, 8, scale=4.0, seed=0), num_heads=3)
     assert solution.outcome is Outcome.TOO_MANY_HEADS
     assert solution.stats["condition"] == "m (k - 1) <= d_out"
-    assert "d_out" in solution.outcome.remedy
+    assert "d_out" in solution.outcome.reason
 
 
 def test_the_condition_is_named_without_being_told_the_heads():
