@@ -145,7 +145,7 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
         sure = f"{low:.2f} % to {high:.2f} %, confidence {100 * claims['M']['confidence']:.0f} %"
         tiles.append((f"{100 * value['error']:.2f} %", "error on new examples", sure))
     value = claims.get("R", {}).get("value")
-    if isinstance(value, dict):
+    if isinstance(value, dict) and "measured" in value:
         tiles.append(
             (
                 pretty(value.get("measured"), 3),
