@@ -110,7 +110,7 @@ def test_no_compressed_layer_is_below_the_least_error(seed: int, heads: int) -> 
     bound = least_error(layer, 5, heads, queries=40, seed=seed)
     config = CompressConfig(num_examples=3_000, down_to=heads)
     found = compress(layer, data.Gaussian(5, 24), num_heads=heads, config=config, seed=seed)
-    assert 0.05 < bound < found.stats["error"]
+    assert 0.05 < bound < found.stats["relative_error"]
 
 
 def test_redundant_heads_need_not_cost_anything(seed: int) -> None:

@@ -63,6 +63,7 @@ def test_every_outcome_has_a_remedy_and_valid_json(outcome: Outcome, tmp_path) -
         (Phase("moment", 0.1, {"singular": np.arange(3.0), "bad": np.nan}),),
         {"path": tmp_path, "count": np.int64(3)},
     )
+    assert outcome.reason
     assert outcome.remedy
     document = json.loads(json.dumps(solution.to_json(tmp_path / "layer.safetensors"), allow_nan=False))
     jsonschema.validate(document, schema())
@@ -75,9 +76,31 @@ def test_every_outcome_has_a_remedy_and_valid_json(outcome: Outcome, tmp_path) -
 
 def test_the_error_carries_the_solution() -> None:
     solution = Solution.failed(Outcome.SATURATED)
-    with pytest.raises(NotEstablished, match="SATURATED: attention is nearly one-hot") as caught:
+    with pytest.raises(
+        NotEstablished, match="SATURATED: No layer was learned: attention is nearly one-hot"
+    ) as caught:
         raise NotEstablished(solution)
     assert caught.value.solution is solution
+
+
+def test_the_direction_of_a_threshold_is_in_the_json() -> None:
+    checks = [
+        Check.compare("A", 1.0, 2.0),
+        Check.compare("B", 1.0, 2.0, at_most=False),
+        Check("C", Status.NOT_RUN),
+    ]
+    assert [check.to_json()["direction"] for check in checks] == ["ceiling", "floor", None]
+
+
+def test_a_target_that_is_met_is_achieved_and_not_certified() -> None:
+    layer = AttentionLayer.random(1, 2)
+    for outcome in Outcome:
+        found = Solution(layer, outcome, Certificate((GOOD, BAD)))
+        assert found.achieved is (outcome is Outcome.ON_TARGET)
+        assert not found.certified
+        everything = Solution(layer, outcome, Certificate((GOOD,)))
+        assert everything.achieved is (everything.certified or outcome is Outcome.ON_TARGET)
+        assert not Solution(layer, outcome, Certificate((BAD,))).achieved
 
 
 def test_frames() -> None:

@@ -77,9 +77,33 @@ class Check:
             "value": _number(self.value),
             "threshold": _number(self.threshold),
             "slack": _number(self.slack),
+            "direction": self.direction,
             "unit": self.unit,
             "text": self.text,
         }
+
+    @property
+    def direction(self) -> str | None:
+        """Whether the threshold is a "ceiling" or a "floor" of the value; None without a threshold.
+
+        >>> Check.compare("C2.apart", 0.5, 0.1, at_most=False).direction
+        'floor'
+        """
+        if self.threshold is None:
+            return None
+        return "ceiling" if self.at_most else "floor"
+
+    def figures(self) -> str:
+        """The check in words, with its value, its threshold and the sign of the threshold.
+
+        >>> Check.compare("C1.error", 2.0, 1.0, text="largest error").figures()
+        'largest error 2 (wanted <= 1)'
+        """
+        if self.value is None:
+            return self.text
+        sign = "<=" if self.at_most else ">="
+        limit = "" if self.threshold is None else f" (wanted {sign} {self.threshold:.3g})"
+        return f"{self.text} {self.value:.3g}{limit}"
 
 
 @dataclass(frozen=True)
@@ -185,16 +209,8 @@ class Certificate:
             f"{'established    ' if claim.established else 'not established'}  {claim.code}  {claim.text}"
             for claim in self.claims
         ]
-        lines += [f"  {check.status.value:<14} {check.code}: {_figures(check)}" for check in self.checks]
+        lines += [f"  {check.status.value:<14} {check.code}: {check.figures()}" for check in self.checks]
         return "\n".join(lines) or "empty certificate"
-
-
-def _figures(check: Check) -> str:
-    if check.value is None:
-        return check.text
-    sign = "<=" if check.at_most else ">="
-    limit = "" if check.threshold is None else f" (wanted {sign} {check.threshold:.3g})"
-    return f"{check.text} {check.value:.3g}{limit}"
 
 
 def _number(value: float | None) -> float | None:

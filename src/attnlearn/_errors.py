@@ -20,7 +20,7 @@ class AttnlearnError(Exception):
 
 
 class NotEstablished(AttnlearnError):
-    """A run ended without a certificate; `.solution` holds everything it learned.
+    """A run did not achieve what was asked for; `.solution` holds everything it learned.
 
     >>> from attnlearn import Outcome, Solution
     >>> error = NotEstablished(Solution.failed(Outcome.TOO_FEW_EXAMPLES))
@@ -30,9 +30,7 @@ class NotEstablished(AttnlearnError):
 
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
-        cause = solution.stats.get("error")
-        because = f" ({cause})" if isinstance(cause, str) else ""
-        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}{because}")
+        super().__init__(f"{solution.outcome.name}: {solution.verdict}")
 
 
 def raise_if_interrupted(solution: Solution) -> None:

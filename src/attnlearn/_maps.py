@@ -97,7 +97,7 @@ def attention_json(layer: AttentionLayer, stats: dict[str, Any]) -> dict[str, An
     """What each head attends to: on recorded inputs if there are any, otherwise on Gaussian ones.
 
     >>> from attnlearn import AttentionLayer
-    >>> found = attention_json(AttentionLayer.random(2, 4), {"tokens": 3, "method": "spectral"})
+    >>> found = attention_json(AttentionLayer.random(2, 4), {"sequence_length": 3})
     >>> found["source"], found["tokens"], len(found["heads"])
     ('Gaussian inputs', 3, 2)
     """
@@ -143,8 +143,7 @@ def _inputs(layer: AttentionLayer, stats: dict[str, Any]) -> tuple[str, SampleIn
     recorded = stats.get("sample_inputs")
     if isinstance(recorded, SampleInputs):
         return "inputs it was learned from", recorded
-    # Only routes that read examples know a sequence length; `extract` counts all its tokens under this name.
-    k = stats.get("tokens") if "method" in stats else None
+    k = stats.get("sequence_length")
     k = int(k) if isinstance(k, int) and 2 <= k <= 512 else 8
     z = np.random.default_rng(0).standard_normal((INPUTS, k, layer.dim))
     support = stats.get("support")

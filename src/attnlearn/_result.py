@@ -1,81 +1,18 @@
 """One result shape for recovery, queries, compression and training.
 
 A `Solution` is what a run learned (`layer`), how it ended (`outcome`), what is established (`certificate`),
-how each phase went (`phases`) and figures by name (`stats`). Outcomes are the message: each carries its remedy.
+how each phase went (`phases`) and figures by name (`stats`). `achieved` decides whether a run raises, which exit code a
+command has and which badge a report shows; `verdict` is the one text that all three print.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from attnlearn._certificate import Certificate, jsonable
-
-
-class Outcome(Enum):
-    """How a run ended; `.remedy` says what to do about it.
-
-    >>> Outcome.TOO_FEW_EXAMPLES.remedy
-    'give more examples: stats["examples_needed"] estimates how many'
-    """
-
-    RECOVERED = "every head was recovered; nothing to do"
-    TRAINED = "training finished; the certificate says which guarantees hold for this run"
-    COMPRESSED = (
-        "a layer with fewer heads, as close to its source as the certificate says; more heads come closer"
-    )
-    BELOW_NOISE_FLOOR = (
-        "the answer is as exact as the noise in the outputs allows: give cleaner outputs or more examples"
-    )
-    TOO_FEW_EXAMPLES = 'give more examples: stats["examples_needed"] estimates how many'
-    TOKENS_DEGENERATE = (
-        "the tokens vary in too few directions, or depend on each other: give more varied tokens"
-    )
-    HEADS_INDISTINGUISHABLE = (
-        "two heads, or two layers, cannot be told apart on these tokens: use tokens that are independent of each other; "
-        'stats["rival"] holds the other layer where one was found'
-    )
-    PROJECTIONS_CANCEL = (
-        "the projections of the heads cancel in the sum: use chosen queries or the spectral route"
-    )
-    TOO_MANY_HEADS = (
-        "m (k - 1) > d_out: no row of outputs can prove that all heads agree; use the spectral route, chosen "
-        "queries, or shorter sequences"
-    )
-    HEADS_UNBALANCED = (
-        "one head's scores or projection are so much smaller than another's that agreement of all heads cannot be "
-        "seen: use the spectral route or chosen queries"
-    )
-    HEADS_COHERENT = (
-        "the scores or the projections of two heads are nearly parallel, so that rows in which all heads agree do not "
-        "tell them apart: use the spectral route or chosen queries"
-    )
-    LOW_EFFECTIVE_RANK = "a head's scores or projection have effective rank near one: use chosen queries"
-    ATTENTION_TOO_WEAK = (
-        "attention hardly differs from a plain average on these tokens: use larger tokens or more examples"
-    )
-    SATURATED = "attention is nearly one-hot on these tokens: use smaller tokens"
-    NOT_ATTENTION = (
-        'no attention layer was found that explains the outputs: stats["diagnosis"] names the likeliest cause; '
-        "if you know the number of heads, give it"
-    )
-    BUDGET_SPENT = (
-        "the budget of examples, queries or steps is used up: raise it and resume from the checkpoint"
-    )
-    INTERRUPTED = "the run was interrupted: resume it from the checkpoint"
-    ORACLE_FAILED = "the oracle stopped answering properly: mend it and resume from the cache"
-    NUMERICAL_FAILURE = "a phase produced numbers that are not finite: rescale the tokens or use float64"
-    NOT_ESTABLISHED = "the answer fits, but not every claim of the certificate is established: see its checks"
-
-    @property
-    def remedy(self) -> str:
-        """What the user can do about this outcome."""
-        return self.value
-
-    def __str__(self) -> str:
-        return self.name
+from attnlearn._outcome import Outcome as Outcome
 
 
 @dataclass(frozen=True)
@@ -114,8 +51,30 @@ class Solution:
     @property
     def certified(self) -> bool:
         """Whether the run ended well and every claim of its certificate is established."""
-        ended_well = self.outcome in (Outcome.RECOVERED, Outcome.TRAINED, Outcome.COMPRESSED)
-        return ended_well and self.certificate.certified
+        return self.outcome.ended_well and self.certificate.certified
+
+    @property
+    def achieved(self) -> bool:
+        """Whether the run did what was asked for: certified, or its `target` is met.
+
+        >>> from attnlearn import Claim
+        >>> Solution(None, Outcome.ON_TARGET, Certificate((Claim("C1", "error <= 1e-3", True),))).achieved
+        True
+        """
+        on_target = self.outcome is Outcome.ON_TARGET
+        return self.certified or (on_target and any(claim.established for claim in self.certificate.claims))
+
+    @property
+    def verdict(self) -> str:
+        """What happened in words: the figures that are known, the cause of a failure, and what to do about it.
+
+        >>> Solution.failed(Outcome.SATURATED).verdict
+        'No layer was learned: attention is nearly one-hot on these tokens. What to do: use smaller tokens.'
+        """
+        from attnlearn._serialize import outline
+        from attnlearn._verdict import verdict
+
+        return verdict(outline(self)).text
 
     def phase(self, name: str) -> Phase:
         """The last phase with this name."""
@@ -153,7 +112,8 @@ class Solution:
         return solution_text(self)
 
     def __repr__(self) -> str:
-        return f"Solution(outcome={self.outcome.name}, certified={self.certified}, layer={self.layer!r})"
+        ended = f"outcome={self.outcome.name}, achieved={self.achieved}, certified={self.certified}"
+        return f"Solution({ended}, layer={self.layer!r})"
 
     def _repr_html_(self) -> str:
         from attnlearn._serialize import solution_html

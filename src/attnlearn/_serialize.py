@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+import textwrap
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -21,27 +22,54 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._maps import SampleInputs, attention_json, head_maps, patterns_json
 from attnlearn._result import Solution
 from attnlearn._summary import head_similarity, singular_values, summarize
+from attnlearn._verdict import verdict
 from attnlearn._version import __version__
 from attnlearn.engine._threads import own_threads
 
-SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 1
+SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 2
 
 
 def solution_json(solution: Solution, layer_path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """See `Solution.to_json`."""
+    told = outline(solution)
     return {
         "schema": SCHEMA_NAME,
         "version": SCHEMA_VERSION,
         "attnlearn": __version__,
-        "outcome": solution.outcome.name,
+        **told,
         "remedy": solution.outcome.remedy,
-        "certified": solution.certified,
-        "certificate": solution.certificate.to_json(),
+        "verdict": verdict(told).text,
         "phases": [jsonable(asdict(phase)) for phase in solution.phases],
-        "stats": jsonable(solution.stats),
         "layer": layer_json(solution.layer, layer_path, solution.stats),
         "provenance": provenance() | {"date": _today(), "peak_memory_mb": _peak_memory()},
     }
+
+
+def outline(solution: Solution) -> dict[str, Any]:
+    """The part of the JSON that the verdict reads: everything but phases, maps and provenance.
+
+    >>> from attnlearn import Outcome
+    >>> sorted(outline(Solution.failed(Outcome.INTERRUPTED)))
+    ['achieved', 'certificate', 'certified', 'layer', 'outcome', 'stats']
+    """
+    layer = solution.layer
+    return {
+        "outcome": solution.outcome.name,
+        "certified": solution.certified,
+        "achieved": solution.achieved,
+        "certificate": solution.certificate.to_json(),
+        "stats": jsonable(solution.stats),
+        "layer": None if layer is None else {"shapes": _shapes(layer), "summary": {"kind": _kind(layer)}},
+    }
+
+
+def _shapes(layer: Any) -> dict[str, list[int]]:
+    named = layer.parameters if isinstance(layer, AttentionLayer) else getattr(layer, "weights", None)
+    return {} if named is None else {name: list(array.shape) for name, array in named._asdict().items()}
+
+
+def _kind(layer: Any) -> str:
+    return "attention layer" if isinstance(layer, AttentionLayer) else "classifier"
 
 
 def layer_json(
@@ -57,10 +85,10 @@ def layer_json(
             with Path(path).open("rb") as handle:
                 entry["sha256"] = hashlib.file_digest(handle, "sha256").hexdigest()
     if isinstance(layer, AttentionLayer):
-        entry["shapes"] = {name: list(array.shape) for name, array in layer.parameters._asdict().items()}
+        entry["shapes"] = _shapes(layer)
         singular = singular_values(theta=layer.theta, w=layer.w)
         entry["summary"] = {
-            "kind": "attention layer",
+            "kind": _kind(layer),
             "causal": layer.causal,
             "dtype": str(layer.dtype),
             "heads": [asdict(head) for head in summarize(layer, singular=singular)],
@@ -75,6 +103,42 @@ def layer_json(
             attended = patterns_json(layer.patterns(inputs.x))
             entry["summary"]["attention"] = {"source": "inputs it was learned from", **attended}
     return jsonable(entry)
+
+
+def upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """A result of version 1 as version 2 writes it; version 2 as it is.
+
+    Version 1 did not say whether the threshold of a check is a floor or a ceiling. Status, value and threshold tell, unless
+    value and threshold are equal. `stats` had two names with two meanings each.
+
+    >>> check = {"code": "C2.apart", "status": "holds", "value": 0.5, "threshold": 0.1}
+    >>> old = {"version": 1, "outcome": "RECOVERED", "certified": True, "stats": {"method": "spectral", "tokens": 4}}
+    >>> new = upgraded(old | {"certificate": {"claims": [], "checks": [check]}, "layer": None})
+    >>> new["certificate"]["checks"][0]["direction"], new["stats"]
+    ('floor', {'method': 'spectral', 'sequence_length': 4})
+    """
+    if document["version"] != 1:
+        return document
+    stats = dict(document["stats"])
+    if "method" in stats and "tokens" in stats:
+        stats["sequence_length"] = stats.pop("tokens")
+    if "curve" in stats and isinstance(stats.get("error"), float):
+        stats["relative_error"] = stats.pop("error")
+    checks = [check | {"direction": _direction(check)} for check in document["certificate"]["checks"]]
+    new = document | {
+        "version": SCHEMA_VERSION,
+        "achieved": document["certified"],
+        "certificate": document["certificate"] | {"checks": checks},
+        "stats": stats,
+    }
+    return new | {"verdict": verdict(new).text}
+
+
+def _direction(check: dict[str, Any]) -> str | None:
+    value, threshold = check.get("value"), check.get("threshold")
+    if value is None or threshold is None or value == threshold or check["status"] not in ("holds", "fails"):
+        return None
+    return "ceiling" if (value < threshold) == (check["status"] == "holds") else "floor"
 
 
 @cache
@@ -116,20 +180,14 @@ def schema() -> dict[str, Any]:
 
 LINE, FAILS, CLAIMS = 160, 6, 6
 """Longest line, and most failing checks and claims, of the text: with verdict, layer and phases one screen."""
+VERDICT_LINES = 5
+"""Lines that the verdict may take: longer ones end with the message of an oracle, which the JSON holds whole."""
 
 
 def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
-    verdict = "certified" if solution.certified else "not certified"
-    lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
-    if isinstance(solution.stats.get("error"), str):
-        lines.append(f"cause    {solution.stats['error']}")
-    if solution.stats.get("condition") is not None:
-        lines.append(f"broken   {solution.stats['condition']}: {_figure(solution.stats.get('left'))}")
-    if solution.stats.get("new_examples") is not None and all(
-        c.code != "M" for c in solution.certificate.claims
-    ):
-        lines.append(f"new      on new examples {solution.stats['new_examples']}")
+    said = f"{solution.outcome.name} ({badge(solution)}): {solution.verdict}"
+    lines = textwrap.wrap(said, LINE, subsequent_indent=9 * " ", max_lines=VERDICT_LINES, placeholder=" …")
     if solution.layer is not None:
         lines.append(f"layer    {solution.layer!r}")
     claims = [
@@ -137,7 +195,7 @@ def solution_text(solution: Solution) -> str:
         for claim in solution.certificate.claims
     ]
     fails = [
-        f"  fails  {check.code}: {check.text} {_figure(check.value)}, wanted {_figure(check.threshold)}"
+        f"  fails  {check.code}: {check.figures()}"
         for check in solution.certificate.checks
         if check.status is Status.FAILS
     ]
@@ -145,9 +203,19 @@ def solution_text(solution: Solution) -> str:
     ran = [phase for phase in solution.phases if "skipped" not in phase.evidence]
     if ran:
         lines.append("phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in ran))
-    return "\n".join(
-        line if len(line) <= LINE or line.startswith("cause") else line[: LINE - 1] + "…" for line in lines
-    )
+    return "\n".join(line if len(line) <= LINE else line[: LINE - 1] + "…" for line in lines)
+
+
+def badge(solution: Solution) -> str:
+    """Whether a run did what was asked for, in one or two words.
+
+    >>> from attnlearn import Outcome
+    >>> badge(Solution.failed(Outcome.SATURATED))
+    'not certified'
+    """
+    if solution.certified:
+        return "certified"
+    return "on target" if solution.achieved else "not certified"
 
 
 def _first(lines: list[str], most: int, what: str) -> list[str]:
@@ -159,10 +227,6 @@ def _first(lines: list[str], most: int, what: str) -> list[str]:
     )
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
 def solution_html(solution: Solution) -> str:
     """The table that notebooks show for a solution."""
     claims = "".join(
@@ -170,8 +234,7 @@ def solution_html(solution: Solution) -> str:
         f"<td>{html.escape(claim.text)}</td></tr>"
         for claim in solution.certificate.claims
     )
-    verdict = "certified" if solution.certified else "not certified"
     return (
-        f"<p><b>{solution.outcome.name}</b> ({verdict}): {html.escape(solution.outcome.remedy)}</p>"
+        f"<p><b>{solution.outcome.name}</b> ({badge(solution)}): {html.escape(solution.verdict)}</p>"
         f"<p>{html.escape(repr(solution.layer))}</p><table><tbody>{claims}</tbody></table>"
     )

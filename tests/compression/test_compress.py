@@ -134,7 +134,7 @@ def test_masks_and_causal_layers(seed: int) -> None:
     config = CompressConfig(down_to=3, steps=3)
     solution = compress(layer, x, mask=mask, num_heads=3, config=config)
     assert solution.layer.causal
-    assert 0 < solution.stats["error"] < 0.7
+    assert 0 < solution.stats["relative_error"] < 0.7
 
 
 @pytest.mark.parametrize(
@@ -156,3 +156,22 @@ def test_bad_input_is_one_line(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         compress(arguments.pop("layer"), arguments.pop("data"), **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_a_time_limit_ends_the_run_and_can_be_resumed(seed: int, tmp_path) -> None:
+    layer, settings = source(seed), {"num_heads": 2, "config": CompressConfig(steps=2), "seed": seed}
+    x = MODEL.sample(1500, seed=2)
+    whole = compress(layer, x, **settings)
+    settings |= {"checkpoint": tmp_path / "run", "raise_on_failure": False}
+    first = compress(layer, x, **settings, time_limit=1e-9)
+    assert first.outcome is Outcome.BUDGET_SPENT
+    assert first.layer is None
+    assert "the time limit of 1e-09 s is up" in first.verdict
+    found = first
+    while found.outcome is Outcome.BUDGET_SPENT:
+        found = compress(layer, x, **settings, time_limit=1e-9)
+    assert found.certified == whole.certified
+    assert len(found.stats["curve"]) < len(whole.stats["curve"])  # it ended when two heads were reached
+    resumed = compress(layer, x, **settings)
+    assert resumed.layer.theta.tobytes() == whole.layer.theta.tobytes()
+    assert resumed.stats["curve"] == whole.stats["curve"]

@@ -73,13 +73,34 @@ def test_interrupted_run_keeps_what_it_has_and_resumes_with_its_evidence(tmp_pat
     def never(problem, state, tools):
         raise AssertionError("a finished phase ran again")
 
-    seen = []
     with Checkpoint(tmp_path, {}, resume=True) as checkpoint:
         phases = [("begin", never), ("double", double)]
-        again = run_phases(phases, None, State(), Tools(seed=1), checkpoint, on_phase=seen.append)
+        again = run_phases(phases, None, State(), Tools(seed=1), checkpoint)
     assert again.state.x.tobytes() == whole.state.x.tobytes()
     assert [record.evidence for record in again.records] == [record.evidence for record in whole.records]
-    assert [record.name for record in seen] == ["double"]
+
+
+def test_a_run_whose_time_is_up_ends_before_the_next_phase_if_there_is_one():
+    late = Tools(seed=1, deadline=0.0)
+    cut = run_phases([("begin", begin), ("double", double)], None, State(), late)
+    assert cut.out_of_time
+    assert [record.name for record in cut.records] == ["begin"]
+    assert not run_phases([("begin", begin)], None, State(), late).out_of_time
+
+
+def test_a_phase_that_is_never_saved_runs_in_every_run(tmp_path):
+    ran = []
+
+    def fresh(problem, state, tools):
+        ran.append(1)
+        return state, {}
+
+    fresh.never_saved = True
+    for number in (1, 2):
+        with Checkpoint(tmp_path, {}, resume=True) as checkpoint:
+            run = run_phases([("begin", begin), ("fresh", fresh)], None, State(), Tools(seed=1), checkpoint)
+        assert len(ran) == number
+        assert [record.name for record in run.records] == ["begin", "fresh"]
 
 
 def test_stop_is_recorded():

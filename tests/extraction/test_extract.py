@@ -8,7 +8,6 @@ import pytest
 from attnlearn import AttentionLayer, NotEstablished, Outcome, distance, hard, load
 from attnlearn.engine import Tools
 from attnlearn.extraction import ExtractConfig, extract, leak
-from attnlearn.extraction._ask import ask
 from attnlearn.extraction._extract import PHASES, conclude
 from attnlearn.extraction._polish import layer_of
 from attnlearn.extraction._settle import _jacobian, _moved
@@ -51,7 +50,7 @@ def test_float64_to_twelve_digits(seed, layer, causal):
         solution.stats[name] for name in ("sequences", "tokens", "scalars")
     )
     assert [phase.name for phase in solution.phases] == [
-        "measure", "probe", "separate", "match", "complete", "polish", "ask",
+        "measure", "probe", "separate", "match", "complete", "polish", "ask", "certify",
     ]  # fmt: skip
 
 
@@ -189,7 +188,7 @@ def test_a_small_foreign_term_is_never_certified(seed, layer):
 def test_no_false_certificate_where_queries_show_least(seed, layer):
     """The Jacobian is taken on fitted queries too: move the layer along the direction that they all show least."""
     problem, state = Problem(Oracle.wrap(layer), 6), State()
-    for phase in [*(phase for _, phase in PHASES), ask]:
+    for _, phase in PHASES:
         state, _ = phase(problem, state, Tools(seed=seed))
     found = layer_of(state)
     whole = state.held_mask.all(axis=1)
@@ -315,3 +314,35 @@ def test_real_layers_in_float32(seed, layers, name):
     assert solution.certified
     assert solution.stats["sequences"] <= 3_000
     assert solution.stats["tokens"] <= 8_000
+
+
+def test_the_dimension_is_asked_from_oracles_that_know_it(seed, layer):
+    assert distance(run(layer, dim=None, seed=seed).layer, layer).max < 1e-12
+    with pytest.raises(
+        ValueError, match=r"^dim: must be given for an oracle that does not say its token dimension"
+    ):
+        run(lambda x: layer(x), dim=None, seed=seed)
+    with pytest.raises(ValueError, match=r"^dim: must be an integer >= 1, got 0"):
+        run(layer, dim=0)
+
+
+def test_a_target_that_is_met_is_enough(seed, layer):
+    """Answers of three decimals can never show the number of heads, but they show the function to a percent."""
+    oracle = Oracle.wrap(lambda x: np.round(layer(x), 3))
+    without = run(oracle, seed=seed)
+    assert not without.achieved
+    enough = run(oracle, seed=seed, target=0.1)
+    assert enough.outcome is Outcome.ON_TARGET
+    assert enough.achieved
+    assert not enough.certified
+    assert enough.certificate.claim("C1").value["error"] <= 0.1
+    assert not run(oracle, seed=seed, target=1e-9).achieved
+
+
+def test_a_time_limit_ends_the_run_and_can_be_resumed(seed, layer, tmp_path):
+    limits = {"seed": seed, "checkpoint": tmp_path / "run", "time_limit": 1e-9}
+    limited = [run(layer, **limits) for _ in range(7)]
+    assert [found.outcome for found in limited[:6]] == 6 * [Outcome.BUDGET_SPENT]
+    assert [found.layer is None for found in limited[:6]] == [True, True, True, True, False, False]
+    assert limited[-1].certified  # nothing was left but to ask and to judge
+    assert distance(limited[-1].layer, layer).max < 1e-12

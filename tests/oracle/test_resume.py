@@ -10,7 +10,7 @@ import pytest
 from attnlearn import AttentionLayer, Outcome
 from attnlearn.engine import Progress
 from attnlearn.extraction import extract
-from attnlearn.extraction._extract import PHASES
+from attnlearn.extraction._extract import LEARNED
 from attnlearn.oracle import Oracle
 from attnlearn.oracle._cache import sequence_key
 
@@ -56,7 +56,7 @@ def straight(layer, tmp_path_factory):
     mortal = Mortal(layer)
     solution = mortal.extract(tmp_path_factory.mktemp("straight"))
     assert solution.certified
-    assert set(mortal.calls) == {name for name, _ in PHASES} | {
+    assert set(mortal.calls) == {name for name, _ in LEARNED} | {
         "ask"
     }  # certify queries are asked anew in every run
     return mortal, solution
@@ -68,7 +68,7 @@ ENDS = [pytest.param(where, saved, marks=pytest.mark.slow) for where in (0.0, 1.
 @pytest.mark.parametrize(
     ("where", "saved"), [(0.5, False), pytest.param(0.5, True, marks=pytest.mark.slow), *ENDS]
 )
-@pytest.mark.parametrize("phase", [name for name, _ in PHASES])
+@pytest.mark.parametrize("phase", [name for name, _ in LEARNED])
 def test_dead_in_the_middle_of_a_phase(phase, where, saved, layer, straight, tmp_path):
     calls = [number for number, name in enumerate(straight[0].calls) if name == phase]
     options = {"checkpoint": tmp_path / "checkpoint"} if saved else {}

@@ -148,7 +148,7 @@ def test_a_misfit_without_a_cause_may_come_from_too_few_examples(view, need, exp
 
 
 @pytest.mark.parametrize(
-    ("established", "expected"), [("C1", Outcome.NOT_ESTABLISHED), ("", Outcome.NOT_ATTENTION)]
+    ("established", "expected"), [("C1", Outcome.ON_TARGET), ("", Outcome.NOT_ATTENTION)]
 )
 def test_a_target_that_is_met_is_not_called_a_misfit(established, expected):
     evidence = judged(0.1, 0.1, established=established)

@@ -199,12 +199,16 @@ def test_groups_stay_on_one_side(truth, x) -> None:
 def test_a_missed_target_is_not_established(truth, x) -> None:
     found = recover(x, truth(x), target=1e-16, raise_on_failure=False)
     assert not found.certified
+    assert not found.achieved
 
 
 def test_a_target_ends_the_run_there(truth, x) -> None:
     found = recover(x, truth(x), target=1e-3)
     claims = {claim.code: claim.established for claim in found.certificate.claims}
     assert claims == {"C1": True, "C2": False, "C3": False}
+    assert found.outcome is Outcome.ON_TARGET
+    assert found.achieved
+    assert not found.certified
     assert found.phase("fit").evidence["stop"] == "target"
     assert found.certificate.check("C3.bound").status is Status.NOT_RUN
     fresh = np.random.default_rng(99).standard_normal((4_000, *x.shape[1:]))

@@ -30,7 +30,11 @@ def made_up(
         Phase("refine", 1.5, {"steps": [{"residual": 0.1}, {"residual": 1e-9}], "stop": "floor"}),
     )
     return Solution(
-        layer, outcome, Certificate(claims, checks), phases, {"method": "spectral", "tokens": 4, **stats}
+        layer,
+        outcome,
+        Certificate(claims, checks),
+        phases,
+        {"method": "moment", "sequence_length": 4, **stats},
     )
 
 

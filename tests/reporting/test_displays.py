@@ -11,10 +11,10 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from attnlearn._numbers import cell, pretty
 from attnlearn.reporting import Bars, Heatmap, Lines, Series, head_panels, phase_figures
 from attnlearn.reporting._axes import Scale
 from attnlearn.reporting._heads import overview
-from attnlearn.reporting._numbers import cell, pretty
 from attnlearn.reporting._png import data_uri
 
 DISPLAYS = [

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, Certificate, Check, Claim, Outcome, Phase, Solution, report
+from attnlearn._serialize import schema
+from attnlearn._verdict import verdict
 from attnlearn.cli.__main__ import main
 from attnlearn.reporting._render import script_json
+from attnlearn.reporting._report import as_document
 from tests.reporting.conftest import C1, made_up
 
 HOSTILE = (
@@ -130,9 +135,9 @@ def test_from_the_file_and_from_the_solution_it_is_the_same(tmp_path: Path) -> N
 
 
 def test_other_results_are_shown_as_tables(tmp_path: Path) -> None:
-    for schema in ("reproduce", "conditions", "inspect"):
+    for name in ("reproduce", "conditions", "inspect"):
         document = {
-            "schema": f"attnlearn/{schema}",
+            "schema": f"attnlearn/{name}",
             "version": 1,
             "claim": "x",
             "figures": {"bound": {"text": "t"}},
@@ -147,7 +152,7 @@ def test_other_results_are_shown_as_tables(tmp_path: Path) -> None:
         ("not json", "path: must be a JSON result, as --json writes it, got result.json (not JSON)"),
         ("[1, 2]", "path: must be a JSON result of attnlearn"),
         ('{"schema": "somebody/else", "version": 1}', "path: must be a JSON result of attnlearn"),
-        ('{"schema": "attnlearn/solution", "version": 99}', "path: must have version 1, got 99"),
+        ('{"schema": "attnlearn/solution", "version": 99}', "path: must have version 1 or 2, got 99"),
         ('{"schema": "attnlearn/solution", "version": 1}', "path: must hold a whole result of schema"),
         (
             '{"schema": "attnlearn/leak", "version": 1, "rows": [{}]}',
@@ -183,3 +188,38 @@ def test_the_option_of_long_commands(tmp_path: Path, capsys) -> None:
     assert "report: cannot write " in capsys.readouterr().err
     np.savez(tmp_path / "bad.npz", x=np.ones((2, 2, 2)), y=np.ones(2))
     assert main(["train", str(tmp_path / "bad.npz"), "--report", str(tmp_path / "t.html")]) in (2, 3)
+
+
+def test_the_verdicts_of_real_runs(results) -> None:
+    assert verdict(results["recovered"]).sentence.startswith("All 2 heads of the layer were recovered: ")
+    assert "remaining" in verdict(results["recovered"]).scope
+    assert verdict(results["extracted"]).badge == "Certified"
+    assert "noise" in verdict(results["noisy"]).sentence
+    assert "subtract X from Y" in verdict(results["residual"]).remedy
+    trained = verdict(results["trained"])
+    assert "for this very run" in trained.sentence
+    assert "held-out" in trained.scope
+    assert trained.sentence.index("on new examples its error is between") < trained.sentence.index(
+        "training loss"
+    )
+
+
+def test_results_of_version_1_are_read(results, tmp_path: Path) -> None:
+    old = copy.deepcopy(results["recovered"]) | {"version": 1}
+    for name in ("achieved", "verdict"):
+        del old[name]
+    directions = [check.pop("direction") for check in old["certificate"]["checks"]]
+    old["stats"]["tokens"] = old["stats"].pop("sequence_length")
+    new = as_document(old)
+    jsonschema.validate(new, schema())
+    assert new["stats"] == results["recovered"]["stats"]
+    assert new["verdict"] == results["recovered"]["verdict"]
+    told = [check["direction"] for check in new["certificate"]["checks"]]
+    known = [(a, b) for a, b in zip(told, directions, strict=True) if a is not None]
+    assert len(known) >= 5
+    assert all(a == b for a, b in known)
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    page = report(tmp_path / "old.json", tmp_path / "old.html").read_text("utf-8")
+    assert ">Certified<" in page
+    with pytest.raises(ValueError, match="path: must have version 1 or 2, got 3"):
+        as_document(old | {"version": 3})

@@ -77,10 +77,44 @@ def test_json_follows_the_schema(solution):
 
 @pytest.mark.parametrize("optimizer", ["normalized", "polyak", "adam"])
 def test_other_optimizers_learn_but_are_never_certified(optimizer, examples):
-    result = fit(*examples, num_heads=3, optimizer=optimizer, max_steps=150, config=QUICK)
+    settings = {"num_heads": 3, "optimizer": optimizer, "max_steps": 150, "config": QUICK}
+    with pytest.raises(NotEstablished, match="the run-verified tier is about gradient descent") as caught:
+        fit(*examples, **settings)
+    result = caught.value.solution
     assert result.stats["train_loss"] < 0.3
     assert not result.certified
+    assert result.outcome is Outcome.NOT_ESTABLISHED
     assert result.certificate.check("R.bound").status is Status.NOT_APPLICABLE
+    enough = fit(*examples, **settings, target=0.3)
+    assert enough.outcome is Outcome.ON_TARGET
+    assert not enough.certified
+    assert "at most the target 0.3" in enough.verdict
+
+
+def test_a_target_is_judged_beside_the_bound(examples, solution):
+    settings = {"num_heads": 4, "max_steps": 150, "config": QUICK}
+    met = fit(*examples, **settings, target=0.6)
+    assert met.certified
+    assert met.certificate.claim("L").value == {"loss": met.stats["train_loss"], "target": 0.6}
+    missed = fit(*examples, **settings, target=1e-9, raise_on_failure=False)
+    assert not missed.achieved
+    assert missed.certificate.claim("R").established
+    assert missed.outcome is Outcome.NOT_ESTABLISHED
+
+
+def test_a_time_limit_ends_the_run_with_the_weights_so_far_and_can_be_resumed(
+    examples, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_phases, "SEGMENT_STEPS", 10)
+    settings = {"num_heads": 2, "max_steps": 45, "config": QUICK, "checkpoint": tmp_path / "run"}
+    straight = fit(*examples, **settings | {"checkpoint": None})
+    limited = [fit(*examples, **settings, time_limit=1e-9, raise_on_failure=False) for _ in range(4)]
+    assert {found.outcome for found in limited} == {Outcome.BUDGET_SPENT}
+    assert [found.layer is None for found in limited] == [True, True, False, False]
+    assert "after 20 of 45 steps" in limited[-1].verdict
+    resumed = fit(*examples, **settings)
+    assert resumed.layer.u.tobytes() == straight.layer.u.tobytes()
+    assert resumed.stats["curves"]["loss"] == straight.stats["curves"]["loss"]
 
 
 def test_gd_takes_the_steps_it_says(examples):
@@ -109,7 +143,7 @@ def test_auto_step_recovers_from_a_bad_guess(examples, monkeypatch):
 @pytest.mark.parametrize("optimizer", ["gd", "adam"])
 def test_resume_ends_in_the_same_bytes(optimizer, examples, tmp_path, monkeypatch):
     monkeypatch.setattr(_phases, "SEGMENT_STEPS", 10)
-    settings = {"num_heads": 2, "optimizer": optimizer, "max_steps": 45, "config": QUICK}
+    settings = {"num_heads": 2, "optimizer": optimizer, "max_steps": 45, "config": QUICK, "target": 0.69}
     straight = fit(*examples, **settings)
     real, calls = _phases.advance, []
 

@@ -81,7 +81,7 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
             progress=False,
             raise_on_failure=False,
         )
-        if solution.layer is None:
+        if "curves" not in solution.stats:  # the run did not come to its end
             raise NotEstablished(solution)
         self.solution_, self.model_, self.certificate_ = solution, solution.layer, solution.certificate
         self.n_tokens_ = tokens

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import NotEstablished, raise_if_interrupted, require
+from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
-from attnlearn._result import Outcome, Phase, Solution
+from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
-from attnlearn._version import __version__
 from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._certify import certify_compressed
 from attnlearn.compression._phases import Problem, State, counting_phases, first_state, select_error
 from attnlearn.compression._sides import Sides, read_sides
-from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
+from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, learn
 from attnlearn.solve._batch import example_scale
 
 
@@ -52,10 +51,12 @@ def compress(
     *,
     num_heads: int,
     mask: ArrayLike | None = None,
-    target: float | None = None,
     config: CompressConfig | None = None,
+    target: float | None = None,
+    time_limit: float | None = None,
     seed: int = 0,
     engine: Engine | str | int | None = None,
+    device: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: Progress | bool | str | None = None,
@@ -66,7 +67,8 @@ def compress(
     `data` gives the tokens: an array (n, k, d), recorded examples or their path (their outputs are not read), or a
     data model. The outputs to match are the layer's own. `stats["curve"]` lists, for every number of heads, the
     relative error on examples that were not fitted. Claim C1 bounds the error against the source; with `target` it
-    must also be below that, or the run is not established.
+    must also be below that, or the run is not established. After `time_limit` seconds the run ends when the number of heads at hand
+    is done: with BUDGET_SPENT, or, once `num_heads` is reached, with a shorter curve.
 
     >>> from attnlearn import AttentionLayer, data
     >>> layer = AttentionLayer.random(num_heads=3, dim=4, seed=0)
@@ -78,70 +80,76 @@ def compress(
     require(isinstance(layer, AttentionLayer), "layer", "must be an AttentionLayer", type(layer).__name__)
     rule = f"must lie between 1 and the layer's {layer.num_heads}"
     require(1 <= num_heads <= layer.num_heads, "num_heads", rule, num_heads)
-    require(target is None or target > 0, "target", "must be positive", target)
     config = CompressConfig() if config is None else config
     require(isinstance(config, CompressConfig), "config", "must be a CompressConfig", config)
-    tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
+    options = Options(
+        target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
+        resume=resume, progress=progress, raise_on_failure=raise_on_failure,
+    )  # fmt: skip
+    tools = options.tools()
     sides = read_sides(layer, data, mask, num_heads, config.num_examples, seed)
-    source = layer.canonical()
-    problem = Problem(source, sides, num_heads, config.head_dim, config.steps, config.steps_on_the_way)
-    phases = counting_phases(problem, min(config.down_to, num_heads))
-    identity = _identity(layer, sides, problem, config, seed)
-    saved = None if checkpoint is None else Checkpoint(checkpoint, identity, resume=resume)
-    try:
-        run = run_phases(phases, problem, first_state(problem), tools, saved)
-    except PhaseFailed as failure:
-        solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
-    else:
-        solution = _solution(run, layer, problem, target, seed)
-    finally:
-        if saved is not None:
-            saved.close()
-    raise_if_interrupted(solution)
-    if raise_on_failure and not solution.certified:
-        raise NotEstablished(solution)
-    return solution
+    return learn(Compression(layer, sides, num_heads, target, config), options, tools)
 
 
-def _identity(
-    layer: AttentionLayer, sides: Sides, problem: Problem, config: CompressConfig, seed: int
-) -> dict[str, Any]:
-    return {
-        "version": __version__,
-        "layer": array_hash(*layer.parameters, np.array(layer.causal)),
-        "data": sides.fit.fingerprint(),
-        "configuration": repr(config),
-        "num_heads": problem.num_heads,
-        "seed": seed,
-    }
+class Compression(Learner):
+    """`compress` as the engine runs it."""
 
+    name = "compress"
 
-def _phases(run: Run | None) -> tuple[Phase, ...]:
-    return () if run is None else tuple(Phase(*record) for record in run.records)
+    def __init__(
+        self,
+        layer: AttentionLayer,
+        sides: Sides,
+        num_heads: int,
+        target: float | None,
+        config: CompressConfig,
+    ) -> None:
+        self.layer, self.target, self.config = layer, target, config
+        self.problem = Problem(
+            layer.canonical(), sides, num_heads, config.head_dim, config.steps, config.steps_on_the_way
+        )
+        self.state = first_state(self.problem)
+        self.phases = counting_phases(self.problem, min(config.down_to, num_heads))
 
+    def identity(self) -> dict[str, Any]:
+        """The layer, the tokens and the limits."""
+        return {
+            "layer": array_hash(*self.layer.parameters, np.array(self.layer.causal)),
+            "data": self.problem.sides.fit.fingerprint(),
+            "configuration": repr(self.config),
+            "num_heads": self.problem.num_heads,
+        }
 
-def _solution(run: Run, layer: AttentionLayer, problem: Problem, target: float | None, seed: int) -> Solution:
-    sides, found = problem.sides, run.state.answer(layer.causal)
-    stats: dict[str, Any] = {
-        "curve": curve(run.state, layer.num_heads),
-        "source_heads": layer.num_heads,
-        "distinct_heads": problem.layer.num_heads,
-        "examples": sum(side.num for side in (sides.fit, sides.select, sides.certify)),
-        "split": {"fit": sides.fit.num, "select": sides.select.num, "certify": sides.certify.num},
-        "seed": seed,
-        "sample_inputs": SampleInputs(
-            sides.select.x[:INPUTS], None if sides.select.mask is None else sides.select.mask[:INPUTS]
-        ),
-    }
-    phases = _phases(run)
-    if run.interrupted or found is None:
-        return Solution(found, Outcome.INTERRUPTED, phases=phases, stats=stats)
-    found = padded(found, problem.num_heads)
-    certificate = certify_compressed(found, sides.certify, example_scale(sides.fit), target, sides.unit)
-    error = select_error(found, sides.certify)
-    stats |= {"error": error, "exact": bool(error <= calibration.EXACT[layer.dtype.name])}
-    outcome = Outcome.COMPRESSED if certificate.certified else Outcome.NOT_ESTABLISHED
-    return Solution(found, outcome, certificate, phases, stats)
+    def so_far(self, state: State) -> tuple[AttentionLayer | None, dict[str, Any]]:
+        """The best layer with at most the wanted number of heads, and the curve."""
+        sides, found = self.problem.sides, state.answer(self.layer.causal)
+        shown = None if sides.select.mask is None else sides.select.mask[:INPUTS]
+        stats: dict[str, Any] = {
+            "curve": curve(state, self.layer.num_heads),
+            "source_heads": self.layer.num_heads,
+            "distinct_heads": self.problem.layer.num_heads,
+            "examples": sum(side.num for side in (sides.fit, sides.select, sides.certify)),
+            "sequence_length": sides.fit.x.shape[1],
+            "split": {"fit": sides.fit.num, "select": sides.select.num, "certify": sides.certify.num},
+            "sample_inputs": SampleInputs(sides.select.x[:INPUTS], shown),
+        }
+        return (None if found is None else padded(found, self.problem.num_heads)), stats
+
+    def finished(self, state: State) -> bool:
+        """Whether the wanted number of heads was reached; what is missing then is the rest of the curve."""
+        return min(state.heads) <= self.problem.num_heads
+
+    def conclude(self, run: Run, layer: AttentionLayer | None, tools: Tools) -> Solution:
+        """Claim C1 against the source."""
+        assert layer is not None, "the curve goes down to the wanted number of heads"
+        sides = self.problem.sides
+        certificate = certify_compressed(
+            layer, sides.certify, example_scale(sides.fit), self.target, sides.unit
+        )
+        error = select_error(layer, sides.certify)
+        stats = {"relative_error": error, "exact": bool(error <= calibration.EXACT[layer.dtype.name])}
+        ended = Outcome.COMPRESSED if certificate.certified else Outcome.NOT_ESTABLISHED
+        return Solution(layer, ended, certificate, stats=stats)
 
 
 def curve(state: State, source_heads: int) -> list[dict[str, Any]]:

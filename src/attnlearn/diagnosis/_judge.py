@@ -115,7 +115,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
         needed = fitted_examples(layer_unknowns(layer, None), k * layer.out_dim)
     else:
         needed = spectral_examples(gap, layer_unknowns(layer, None), k * layer.out_dim, hidden)
-    reason = "" if gap.stopped is None else Outcome[gap.stopped].remedy
+    reason = "" if gap.stopped is None else Outcome[gap.stopped].reason
     reason = reason or _undetermined(facts, "C2.keys") or _failing(checks, ("attention.scores",))
     limit = calibration.LARGEST_NEED if facts.given is None else facts.given
     if (
@@ -214,7 +214,7 @@ def _from_examples(
     size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
     if not rows:  # the run would end with the signals
         return RouteAdvice(
-            "spectral", False, needed, size, Outcome[gap.stopped].remedy if gap.stopped else ""
+            "spectral", False, needed, size, Outcome[gap.stopped].reason if gap.stopped else ""
         )
     if keys < FEWEST_KEYS:
         return RouteAdvice("spectral", False, needed, size, SAID["C2.keys"])

@@ -1,8 +1,11 @@
-"""Running things: one ordered map, checkpoints, progress, and the pipeline of phases. Knows no mathematics."""
+"""Running things: one ordered map, checkpoints, progress, the pipeline of phases, and the scaffold of every learner. Knows no
+mathematics.
+"""
 
 from attnlearn.engine._checkpoint import Checkpoint, CheckpointError, CheckpointWarning, array_hash
 from attnlearn.engine._encode import storable
 from attnlearn.engine._failure import EngineError
+from attnlearn.engine._learner import Learner, Options, handed_over, learn
 from attnlearn.engine._map import Engine, blocks
 from attnlearn.engine._pipeline import PhaseFailed, Record, Run, Stop, Tools, run_phases
 from attnlearn.engine._progress import Progress
@@ -13,6 +16,8 @@ __all__ = [
     "CheckpointWarning",
     "Engine",
     "EngineError",
+    "Learner",
+    "Options",
     "PhaseFailed",
     "Progress",
     "Record",
@@ -21,6 +26,8 @@ __all__ = [
     "Tools",
     "array_hash",
     "blocks",
+    "handed_over",
+    "learn",
     "run_phases",
     "storable",
 ]

@@ -3,7 +3,7 @@
 A phase is a function `phase(problem, state, tools) -> (state, info)`. The state is a frozen dataclass of
 arrays, numbers, strings, None, storable records and lists of those: all that later phases need. The info is evidence for the
 report. The phases are a list, or a function from the state to the next of them. Progress shows every phase by its name, but
-for functions that say that they show it themselves (`shows_itself`). After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
+for functions that say that they show it themselves (`shows_itself`). A phase that is `never_saved` runs anew in every run. After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
 float arrays are finite, writes the checkpoint, and reports. A resumed run gets the state from disk instead
 of from memory; both are the same arrays with the same layout, so it ends in the same bytes.
 
@@ -156,7 +156,6 @@ def run_phases(
     state: Any,
     tools: Tools,
     checkpoint: Checkpoint | None = None,
-    on_phase: Callable[[Record], None] | None = None,
 ) -> Run:
     """Run the phases that the checkpoint has not seen finished yet.
 
@@ -170,7 +169,7 @@ def run_phases(
     (State(total=5.0), [{'added': 2.5}, {'added': 2.5}])
     """
     require(dataclasses.is_dataclass(state), "state", "must be a dataclass", state)
-    following, names = (phases, None) if callable(phases) else _in_order(phases)
+    following, names = (lambda run: phases(run.state), None) if callable(phases) else _in_order(phases)
     tools = dataclasses.replace(tools, checkpoint=checkpoint)
     run = Run(state)
     try:
@@ -178,15 +177,13 @@ def run_phases(
             check()
             if checkpoint is not None:
                 _restore(run, checkpoint, names)
-            while (
-                run.stopped is None and (phase := following(run.state if names is None else run)) is not None
-            ):
+            phase = following(run)
+            while phase is not None:
                 tools.phase = phase[0]
                 _advance(run, *phase, problem, tools)
                 check()
-                if on_phase is not None:
-                    on_phase(run.records[-1])
-                if tools.out_of_time:
+                phase = None if run.stopped is not None else following(run)
+                if phase is not None and tools.out_of_time:
                     run.out_of_time = True
                     break
     except KeyboardInterrupt:
@@ -214,7 +211,8 @@ def _advance(run: Run, name: str, function: PhaseFunction, problem: Any, tools: 
             state, info = (run.state if stop.state is None else stop.state), stop.evidence
         state = _settled(state, type(run.state), name, run)
     record = Record(name, time.perf_counter() - started, _jsonable(info))
-    if tools.checkpoint is not None and run.stopped is None:
+    kept = run.stopped is None and not getattr(function, "never_saved", False)
+    if tools.checkpoint is not None and kept:
         _save(tools.checkpoint, state, [*run.records, record])
     run.state = state
     run.records.append(record)

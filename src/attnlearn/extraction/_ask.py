@@ -46,6 +46,9 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
     return replace(state, **held), found
 
 
+ask.never_saved = True  # type: ignore[attr-defined]
+
+
 def accepted_lengths(problem: Problem, state: State, inquiry: Inquiry) -> list[int]:
     """The lengths to ask: those of the plan that the oracle answers, found by bisection.
 

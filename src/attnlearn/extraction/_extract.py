@@ -13,26 +13,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Status
-from attnlearn._errors import NotEstablished, OracleError, raise_if_interrupted, require
+from attnlearn._errors import OracleError, require
 from attnlearn._layer import AttentionLayer
-from attnlearn._result import Outcome, Phase, Solution
+from attnlearn._result import Outcome, Solution
 from attnlearn._types import Tokens
-from attnlearn._version import __version__
 from attnlearn.engine import (
     Checkpoint,
     CheckpointError,
     Engine,
-    PhaseFailed,
+    Learner,
+    Options,
     Progress,
     Run,
+    Stop,
     Tools,
-    run_phases,
+    handed_over,
+    learn,
 )
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._ask import ask, certified_range
@@ -54,14 +55,17 @@ from attnlearn.solve.certification import certify
 
 def extract(
     oracle: Any,
-    dim: int,
+    dim: int | None = None,
     *,
     num_heads: int | None = None,
     budget: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     config: ExtractConfig | None = None,
+    target: float | None = None,
+    time_limit: float | None = None,
     seed: int = 0,
     engine: Engine | str | int | None = None,
+    device: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: Progress | bool | str | None = None,
@@ -70,50 +74,37 @@ def extract(
     """Recover every head of the attention layer behind `oracle` from chosen queries, with a certificate.
 
     `oracle` maps tokens (n, k, dim) to outputs (n, k, d_out): a callable, a layer, a torch module or a text that
-    `attnlearn.oracle.parse` understands. At most `budget` sequences are asked; with `cache` an interrupted run
-    does not ask twice. The number of heads and their ranks are found; `num_heads` only bounds the count where
-    noise blurs it. `stats` counts sequences, tokens and scalars. A run that could not be certified raises
-    `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned.
+    `attnlearn.oracle.parse` understands. `dim` may be left out for an oracle that says it: a layer, a server, a program. At most
+    `budget` sequences are asked; with `cache` an interrupted run does not ask twice. The number of heads and their ranks are found;
+    `num_heads` only bounds the count where noise blurs it. `stats` counts sequences, tokens and scalars. With `target` claim
+    C1 at that function error is enough. After `time_limit` seconds the run ends with the phase at hand. A run that achieved less
+    than was asked for raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned.
 
     >>> from attnlearn import distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=4, seed=1)
-    >>> solution = extract(truth, dim=4, progress=False)
+    >>> solution = extract(truth, progress=False)
     >>> solution.certified, distance(solution.layer, truth).max < 1e-9
     (True, True)
     """
-    require(isinstance(dim, (int, np.integer)) and dim >= 1, "dim", "must be an integer >= 1", dim)
     require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
     config = ExtractConfig() if config is None else config
+    require(isinstance(config, ExtractConfig), "config", "must be an ExtractConfig", config)
+    options = Options(
+        target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
+        resume=resume, progress=progress, raise_on_failure=raise_on_failure,
+    )  # fmt: skip
+    tools = options.tools()
     wrapped = Oracle.wrap(oracle, budget=budget, cache=cache)
-    problem = Problem(wrapped, int(dim), num_heads, config)
-    tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
-    identity = _identity(problem, seed)
-    saved = None if checkpoint is None else Checkpoint(checkpoint, identity, resume=resume)
     try:
-        if saved is not None:
-            _recognise(problem, saved)
-        run = run_phases(PHASES, problem, State(), tools, saved)
-        if run.stopped is None and not run.interrupted:
-            asked = run_phases([("ask", ask)], problem, run.state, tools)
-            run = replace(asked, records=[*run.records, *asked.records])
-    except (OracleError, BudgetSpent) as error:  # while a checkpoint's oracle was recognised
-        outcome = Outcome.BUDGET_SPENT if isinstance(error, BudgetSpent) else Outcome.ORACLE_FAILED
-        solution = Solution.failed(outcome, (), error=str(error), **counts(wrapped))
-    except PhaseFailed as failure:
-        records = () if failure.run is None else tuple(Phase(*record) for record in failure.run.records)
-        solution = Solution.failed(Outcome.NUMERICAL_FAILURE, records, reason=str(failure), **counts(wrapped))
-    else:
-        solution = _solution(problem, run, tools)
-    finally:
-        if saved is not None:
-            saved.close()
-    raise_if_interrupted(solution)
-    if raise_on_failure and not solution.certified:
-        raise NotEstablished(solution)
-    return solution
+        problem = Problem(wrapped, token_dimension(wrapped, dim), num_heads, config, target)
+    except OracleError as error:
+        return handed_over(
+            Solution.failed(Outcome.ORACLE_FAILED, error=str(error), **counts(wrapped)), options
+        )
+    return learn(Extraction(problem), options, tools)
 
 
-PHASES = (
+LEARNED = (
     ("measure", measure),
     ("probe", probe),
     ("separate", separate),
@@ -121,50 +112,66 @@ PHASES = (
     ("complete", complete),
     ("polish", polish),
 )
-"""What a checkpoint keeps; `ask` comes after them, anew in every run."""
+PHASES = (*LEARNED, ("ask", ask))
+"""A checkpoint keeps what was `LEARNED`; `ask` comes after it, anew in every run."""
 
 
-def _recognise(problem: Problem, saved: Checkpoint) -> None:
-    """Refuse a checkpoint that was written for an oracle with other answers."""
-    try:
-        problem.oracle.recognise(saved.folder, problem.dim)
-    except OracleChanged as error:
-        raise CheckpointError(f"the checkpoint is of another oracle: {error}") from error
+class Extraction(Learner):
+    """`extract` as the engine runs it."""
+
+    name = "extract"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.state, self.phases = problem, State(), PHASES
+
+    def identity(self) -> dict[str, Any]:
+        """The oracle and what is known of the layer."""
+        return {
+            "oracle": self.problem.oracle.identity,
+            "dim": self.problem.dim,
+            "num_heads": self.problem.num_heads,
+            "configuration": repr(self.problem.config),
+        }
+
+    def opened(self, saved: Checkpoint) -> None:
+        """Refuse a checkpoint that was written for an oracle with other answers."""
+        oracle = self.problem.oracle
+        try:
+            oracle.recognise(saved.folder, self.problem.dim)
+        except OracleChanged as error:
+            raise CheckpointError(f"the checkpoint is of another oracle: {error}") from error
+        except (OracleError, BudgetSpent) as error:
+            ended = "BUDGET_SPENT" if isinstance(error, BudgetSpent) else "ORACLE_FAILED"
+            raise Stop(ended, {"error": str(error)}) from error
+
+    def so_far(self, state: State) -> tuple[AttentionLayer | None, dict[str, Any]]:
+        """The layer with all Theta_i, once they are known, and what was asked."""
+        stats: dict[str, Any] = {
+            **counts(self.problem.oracle),
+            "cached_sequences": self.problem.oracle.counts.cached,
+            "noise": state.noise,
+            "rounding": state.rounding,
+            "token_scale": state.scale,
+            "certify_distribution": None if state.held_mask is None else certified_range(state),
+        }
+        return (None if state.theta is None else layer_of(state).astype(answer_dtype(state))), stats
+
+    def conclude(self, run: Run, layer: AttentionLayer | None, tools: Tools) -> Solution:
+        """The certificate on what `ask` brought."""
+        assert layer is not None, "complete has run"
+        certificate, ended, figures = conclude(self.problem, run.state, layer, tools.progress.update)
+        return Solution(layer, ended, certificate, stats=figures)
 
 
-def _identity(problem: Problem, seed: int) -> dict[str, Any]:
-    return {
-        "version": __version__,
-        "oracle": problem.oracle.identity,
-        "dim": problem.dim,
-        "num_heads": problem.num_heads,
-        "configuration": repr(problem.config),
-        "seed": seed,
-    }
-
-
-def _solution(problem: Problem, run: Run, tools: Tools) -> Solution:
-    state = run.state
-    phases = tuple(Phase(*record) for record in run.records)
-    dtype = answer_dtype(state)
-    layer = None if state.theta is None else layer_of(state).astype(dtype)
-    stats: dict[str, Any] = {
-        **counts(problem.oracle),
-        "cached_sequences": problem.oracle.counts.cached,
-        "noise": state.noise,
-        "rounding": state.rounding,
-        "token_scale": state.scale,
-        "certify_distribution": None if state.held_mask is None else certified_range(state),
-        "seed": tools.seed,
-    }
-    if run.interrupted:
-        return Solution(layer, Outcome.INTERRUPTED, phases=phases, stats=stats)
-    if run.stopped is not None:
-        stats |= run.stopped.evidence
-        return Solution(layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats)
-    with tools.progress.phase("certify"):
-        certificate, outcome, figures = conclude(problem, state, layer, tools.progress.update)
-    return Solution(layer, outcome, certificate, phases, stats | figures)
+def token_dimension(oracle: Oracle, dim: int | None) -> int:
+    """The dimension that the caller gave, or the one that the oracle says."""
+    if dim is None:
+        dim = oracle.dim
+        rule = "must be given for an oracle that does not say its token dimension"
+        require(dim is not None, "dim", rule, dim)
+    whole = isinstance(dim, (int, np.integer)) and dim >= 1
+    require(whole, "dim", "must be an integer >= 1", dim)
+    return int(dim)  # type: ignore[arg-type]
 
 
 def answer_dtype(state: State) -> np.dtype:
@@ -187,7 +194,7 @@ def conclude(
     tangent = None if state.constant_head and _enough_for_whole(layer, asked) else rank
     with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
         certificate = certify(
-            layer, held, asked, scale=scale, rank=tangent, target=problem.config.target,
+            layer, held, asked, scale=scale, rank=tangent, target=problem.target,
             where=f" of {certified_range(state)}", designed=True, on_step=on_step,
         )  # fmt: skip
     certificate = certificate.resting_on(judged_beyond(state, layer))
@@ -206,6 +213,8 @@ def conclude(
     }
     if certificate.certified:
         return certificate, Outcome.RECOVERED, figures
+    if problem.target is not None and certificate.claim("C1").established:
+        return certificate, Outcome.ON_TARGET, figures
     typical = float(np.sqrt(np.mean(errors**2)))
     if exact and errors.max() <= exactness_limit(floor, dtype):
         apart = head_separation(layer) >= calibration.APART

@@ -24,7 +24,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import PhaseFailed, Progress, Tools, run_phases
 from attnlearn.extraction import _calibration as calibration
-from attnlearn.extraction._extract import PHASES
+from attnlearn.extraction._extract import LEARNED, token_dimension
 from attnlearn.extraction._polish import layer_of
 from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
 from attnlearn.oracle import Oracle
@@ -124,7 +124,7 @@ class Defended:
 
 def leak(
     oracle: Any,
-    dim: int,
+    dim: int | None = None,
     *,
     decimals: Sequence[int | None] = (None,),
     noise: Sequence[float] = (0.0,),
@@ -151,6 +151,7 @@ def leak(
     """
     require(len(decimals) > 0 and len(noise) > 0, "decimals", "and noise must not be empty", decimals)
     inner = Oracle.wrap(oracle, cache=cache)
+    dim = token_dimension(inner, dim)
     tools = Tools(progress=Progress.make(progress), seed=seed)
     config = ExtractConfig() if config is None else config
     rows: list[dict[str, Any]] = []
@@ -184,7 +185,7 @@ def _curve(
         return name, run
 
     try:
-        ended = run_phases([watched(*phase) for phase in PHASES], problem, State(), tools)
+        ended = run_phases([watched(*phase) for phase in LEARNED], problem, State(), tools)
         if ended.interrupted:
             raise KeyboardInterrupt
         if ended.stopped is not None and ended.stopped.outcome_name == "ORACLE_FAILED":

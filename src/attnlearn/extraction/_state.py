@@ -22,7 +22,7 @@ class ExtractConfig:
     `certify_sequences` fresh sequences (None: 277, which speak of 95 % of the inputs, or as many as the parameter claim
     of a large layer takes beside the fitted ones) of two to `certify_tokens` Gaussian tokens judge the answer. Their
     standard deviations lie between a third and twice `token_scale` (None: the scale at which the heads are neither uniform
-    nor saturated). With `target`, a function error that is enough, the certificate is judged by it.
+    nor saturated).
 
     >>> ExtractConfig(certify_sequences=500).certify_tokens
     16
@@ -31,7 +31,6 @@ class ExtractConfig:
     certify_sequences: int | None = None
     certify_tokens: int = max(calibration.CERTIFY_LENGTHS)
     token_scale: float | None = None
-    target: float | None = None
 
     def __post_init__(self) -> None:
         number = self.certify_sequences
@@ -48,6 +47,8 @@ class Problem:
     dim: int
     num_heads: int | None = None
     config: ExtractConfig = ExtractConfig()
+    target: float | None = None
+    """A function error that is enough."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def explained(
     examples, fit = problem.examples, len(problem.split.fit)
     if isinstance(signals, Need):
         plan = make_plan(examples, fit, Size(problem.num_heads or 1), drawn, memory)
-        said = f"{signals.outcome.name}, {signals.outcome.remedy}"
+        said = f"{signals.outcome.name}, {signals.outcome.reason}"
         return Explanation(method, (), signals.evidence, plan, None, None, said)
     rows = rows_of(table, problem, signals)
     look = first_look(problem, signals, tools)

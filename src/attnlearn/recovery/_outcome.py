@@ -5,6 +5,7 @@
 | no signals | what the signals need: TOKENS_DEGENERATE, ATTENTION_TOO_WEAK |
 | no fit | NOT_ATTENTION when even the widest search does not fit its own examples; otherwise what the first proposer needs |
 | every claim is established | RECOVERED |
+| a target was given, and C1 is established | ON_TARGET |
 | both sides exact | ATTENTION_TOO_WEAK when only the bound of C3 fails and the linear fit leaves less than a hundredth of the outputs; HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close; TOKENS_DEGENERATE when the tokens of a sequence determine each other; TOO_FEW_EXAMPLES when only the certify side is too small; otherwise NOT_ESTABLISHED |
 | select side much worse than fit side | TOO_FEW_EXAMPLES |
 | equal errors, small | HEADS_INDISTINGUISHABLE when two heads nearly coincide, otherwise BELOW_NOISE_FLOOR |
@@ -54,7 +55,7 @@ def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | No
     if judged.certificate.certified:
         return Outcome.RECOVERED
     if target is not None and judged.certificate.claim("C1").established:
-        return Outcome.NOT_ESTABLISHED  # what was asked for holds, the other claims do not
+        return Outcome.ON_TARGET
     if judged.select_error <= judged.exact:
         return _exact_but_not_established(judged, weak(trail))
     if memorised(judged.fit_error, judged.select_error):

@@ -10,18 +10,17 @@ are cores; threads of BLAS beside those wait for each other more than they work 
 from __future__ import annotations
 
 import os
-import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from attnlearn._errors import NotEstablished, raise_if_interrupted, require
+from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
-from attnlearn._result import Outcome, Phase, Solution
+from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
-from attnlearn._version import __version__
 from attnlearn.data import as_examples
-from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
+from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, handed_over, learn
 from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
@@ -54,6 +53,7 @@ def recover(
     time_limit: float | None = None,
     seed: int = 0,
     engine: Engine | str | int | None = None,
+    device: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: Progress | bool | str | None = None,
@@ -63,10 +63,9 @@ def recover(
 
     `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y`
     an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
-    are found. `groups` keeps sequences of one document on one side of the split. A run that could not be certified
+    are found. `groups` keeps sequences of one document on one side of the split. A run that achieved less than was asked for
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
-    only claim C1 at that function error is asked for: the run stops there, in about half the time, and nothing is raised
-    once it is established. A `start` that is nearly right takes the place of the search: weights from a file are refined
+    only claim C1 at that function error is asked for: the run stops there, in about half the time. A `start` that is nearly right takes the place of the search: weights from a file are refined
     on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
     run): "auto", "moment", "wide" or "sculpt". `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
     with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
@@ -80,29 +79,18 @@ def recover(
     (True, True)
     """
     require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
-    require(target is None or target > 0, "target", "must be positive", target)
-    require(time_limit is None or time_limit > 0, "time_limit", "must be positive (seconds)", time_limit)
     require(start is None or config is None, "config", "belongs to a search and cannot go with start", config)
+    options = Options(
+        target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
+        resume=resume, progress=progress, raise_on_failure=raise_on_failure,
+    )  # fmt: skip
     given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed)
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
-    deadline = None if time_limit is None else time.monotonic() + time_limit
-    tools = Tools(Engine.parse(engine), Progress.make(progress), seed, deadline=deadline)
+    tools = options.tools()
     taken = take_in(given, chosen, start, tools)
     if isinstance(taken, Solution):
-        return _raised(taken, target, raise_on_failure)
-    saved = None
-    if checkpoint is not None:
-        saved = Checkpoint(checkpoint, _identity(taken, chosen, seed), resume=resume)
-    try:
-        with limited_blas(1):
-            run = run_phases(program(chosen.table), taken.problem, Trail(), tools, saved)
-            solution = _solution(run, taken, chosen, tools)
-    except PhaseFailed as failure:
-        solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
-    finally:
-        if saved is not None:
-            saved.close()
-    return _raised(solution, target, raise_on_failure)
+        return handed_over(taken, options)
+    return learn(Recovery(taken, chosen), options, tools)
 
 
 @dataclass(frozen=True)
@@ -156,65 +144,53 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
         tools.progress.update(**plan.figures())
     problem = Problem(examples, split, causal, num_heads, given.target)
     units = Units(members, unit, "" if scale == 1.0 else f", the data model's tokens times {scale:.3g}")
-    return Taken(problem, units, {"token_scale": scale, "plan": plan, "seed": given.seed})
+    return Taken(problem, units, {"token_scale": scale, "plan": plan})
 
 
-def _raised(solution: Solution, target: float | None, raise_on_failure: bool) -> Solution:
-    """The solution, or the exception that carries it when it did not achieve what was asked for."""
-    raise_if_interrupted(solution)
-    if raise_on_failure and not (solution.certified or _on_target(solution, target)):
-        raise NotEstablished(solution)
-    return solution
+class Recovery(Learner):
+    """`recover` as the engine runs it."""
 
+    name = "recover"
 
-def _on_target(solution: Solution, target: float | None) -> bool:
-    """Whether the function error that was asked for, and no more, is established."""
-    claims = solution.certificate.claims
-    return target is not None and bool(claims) and solution.certificate.claim("C1").established
+    def __init__(self, taken: Taken, method: Method) -> None:
+        self.taken, self.method = taken, method
+        self.problem, self.state, self.phases = taken.problem, Trail(), program(method.table)
 
+    def identity(self) -> dict[str, Any]:
+        """The examples, the method and what is known of the layer."""
+        groups = self.taken.units.members
+        return {
+            "data": self.problem.examples.fingerprint(),
+            "method": self.method.name,
+            "configuration": repr(self.method.config),
+            "num_heads": self.problem.num_heads,
+            "causal": self.problem.causal,
+            "groups": None if groups is None else array_hash(groups),
+        }
 
-def _identity(taken: Taken, method: Method, seed: int) -> dict[str, Any]:
-    """What a checkpoint must agree on before it is resumed."""
-    problem, groups = taken.problem, taken.units.members
-    return {
-        "version": __version__,
-        "data": problem.examples.fingerprint(),
-        "method": method.name,
-        "configuration": repr(method.config),
-        "num_heads": problem.num_heads,
-        "causal": problem.causal,
-        "target": problem.target,
-        "seed": seed,
-        "groups": None if groups is None else array_hash(groups),
-    }
+    def context(self) -> AbstractContextManager[Any]:
+        """One thread for BLAS."""
+        return limited_blas(1)
 
+    def so_far(self, state: Trail) -> tuple[AttentionLayer | None, dict[str, Any]]:
+        """The layer of the best fit."""
+        stats = _stats(state, self.problem, self.method) | self.taken.known
+        return (None if state.best is None else state.best.layer), stats
 
-def _phases(run: Run | None) -> tuple[Phase, ...]:
-    return () if run is None else tuple(Phase(*record) for record in run.records)
+    def finished(self, state: Trail) -> bool:
+        """Whether a fit leaves nothing to explain, or is on target."""
+        return state.settled
 
-
-def _solution(run: Run, taken: Taken, method: Method, tools: Tools) -> Solution:
-    """The best fit with its certificate; or how the run ended without one."""
-    trail: Trail = run.state
-    problem = taken.problem
-    best, phases = trail.best, _phases(run)
-    layer = None if best is None else best.layer
-    stats = _stats(trail, problem, method) | taken.known
-    if run.interrupted:
-        return Solution(layer, Outcome.INTERRUPTED, phases=phases, stats=stats)
-    if run.out_of_time and not trail.settled:
-        return Solution(layer, Outcome.BUDGET_SPENT, phases=phases, stats=stats)
-    need = unmet_need(trail)
-    if need is not None:
-        ended = outcome(trail, None, num=problem.examples.num)
-        asked = {} if need.examples is None else {"examples_needed": need.examples}
-        return Solution(None, ended, phases=phases, stats=stats | need.evidence | asked)
-    began = time.perf_counter()
-    with tools.progress.phase("certify"):
-        extra = None if method.check is None else method.check(trail)
-        ended = conclude(problem, trail, taken.units, extra=extra, on_step=tools.progress.update)
-    certify = Phase("certify", time.perf_counter() - began, {"outcome": ended.outcome.name})
-    return Solution(layer, ended.outcome, ended.certificate, (*phases, certify), stats | ended.stats)
+    def conclude(self, run: Run, layer: AttentionLayer | None, tools: Tools) -> Solution:
+        """The certificate of the best fit; or why there is no fit."""
+        trail, num = run.state, self.problem.examples.num
+        need = unmet_need(trail)
+        if need is not None:
+            asked = {} if need.examples is None else {"examples_needed": need.examples}
+            return Solution.failed(outcome(trail, None, num=num), **need.evidence | asked)
+        extra = None if self.method.check is None else self.method.check(trail)
+        ended = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
+        return Solution(layer, ended.outcome, ended.certificate, stats=ended.stats)
 
 
 def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
@@ -224,7 +200,7 @@ def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
     return {
         "method": method.name,
         "examples": getattr(trail.body, "examples_read", 0) or examples.num,
-        "tokens": examples.tokens,
+        "sequence_length": examples.tokens,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
         "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
         "sample_inputs": SampleInputs(shown.x, shown.mask),

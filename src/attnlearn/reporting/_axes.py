@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from attnlearn.reporting._numbers import power, pretty
+from attnlearn._numbers import power, pretty
 
 WIDTH, HEIGHT = 400, 260
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 46

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._numbers import pretty
 from attnlearn.reporting._axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, frame, picture
-from attnlearn.reporting._numbers import pretty
 from attnlearn.reporting._png import data_uri
 
 COLOURS = 6

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._numbers import pretty
 from attnlearn.reporting._displays import Bars, Display, Heatmap, Lines, Series
-from attnlearn.reporting._numbers import pretty
 
 MOST_PANELS = 48
 """Heads with a panel of their own: more would make the page too long and the file too large."""

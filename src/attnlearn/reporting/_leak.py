@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnlearn._numbers import cell, pretty
+from attnlearn._verdict import Verdict
 from attnlearn.reporting._displays import Bars, Display, Lines, Series, drawable
-from attnlearn.reporting._numbers import cell, pretty
 from attnlearn.reporting._page import Page
 from attnlearn.reporting._sections import Section, provenance_rows
-from attnlearn.reporting._verdict import Verdict
 
 GIVEN_AWAY = 1e-3
 """Output error below which a copy answers like the original for most uses: the same limit as claim C1's check."""
 
 
 def leak_page(document: dict[str, Any]) -> Page:
-    r"""Error against queries, one curve per defence.
+    """Error against queries, one curve per defence.
 
     >>> rows = [{"decimals": None, "noise": 0.0, "phase": "polish", "sequences": 260, "error": 2e-16}]
     >>> leak_page({"rows": rows}).verdict.sentence
-    'Answers as they are give the layer away: 260 queries leave an output error of 2.0\xa0×\xa010⁻¹⁶.'
+    'Answers as they are give the layer away: 260 queries leave an output error of 2.0 × 10⁻¹⁶.'
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in document["rows"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnlearn.reporting._numbers import pretty
+from attnlearn._numbers import pretty
+from attnlearn._verdict import Verdict
 from attnlearn.reporting._page import Page, check_row
 from attnlearn.reporting._sections import Section, facts, provenance_rows
-from attnlearn.reporting._verdict import Verdict
 
 
 def conditions_page(document: dict[str, Any]) -> Page:

@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from attnlearn._numbers import cell, pretty, seconds
+from attnlearn._verdict import SIGNS, Verdict, largest, verdict
 from attnlearn.reporting._displays import Display
 from attnlearn.reporting._extras import extra_sections
 from attnlearn.reporting._figures import phase_figures
 from attnlearn.reporting._heads import Panel, head_panels, overview
-from attnlearn.reporting._numbers import cell, pretty, seconds
 from attnlearn.reporting._sections import Section, facts
-from attnlearn.reporting._verdict import Verdict, largest, verdict
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def check_row(check: dict[str, Any]) -> CheckRow:
         str(check.get("text") or ""),
         check["status"],
         pretty(check.get("value"), 3),
-        pretty(check.get("threshold"), 3),
+        SIGNS.get(check.get("direction"), "") + pretty(check.get("threshold"), 3),
         f"{pretty(slack)} ×" if slack is not None else "–",
         str(check.get("unit") or ""),
         max(bar, 2) if check["status"] in ("holds", "fails") else 0,
@@ -145,7 +145,7 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
         sure = f"{low:.2f} % to {high:.2f} %, confidence {100 * claims['M']['confidence']:.0f} %"
         tiles.append((f"{100 * value['error']:.2f} %", "error on new examples", sure))
     value = claims.get("R", {}).get("value")
-    if isinstance(value, dict):
+    if isinstance(value, dict) and "measured" in value:
         tiles.append(
             (
                 pretty(value.get("measured"), 3),
@@ -160,7 +160,7 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
             (
                 pretty(stats["examples"]),
                 "examples",
-                f"of {stats['tokens']} tokens" if stats.get("tokens") else "",
+                f"of {stats['sequence_length']} tokens" if stats.get("sequence_length") else "",
             )
         )
     elif stats.get("steps") is not None:

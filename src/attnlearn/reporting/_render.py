@@ -15,9 +15,9 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from attnlearn._numbers import cell, pretty, seconds
 from attnlearn._version import __version__
 from attnlearn.reporting._displays import COLOURS, Display, Heatmap
-from attnlearn.reporting._numbers import cell, pretty, seconds
 from attnlearn.reporting._page import Page
 
 TABLE_CELLS = 400
@@ -38,6 +38,15 @@ def script_json(value: Any) -> str:
     '{"name":"\\\\u003c/script\\\\u003e\\\\u003cscript\\\\u003e"}'
     """
     return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_UNSAFE)
+
+
+def unbroken(text: str) -> str:
+    """Text whose numbers do not part from their units at the end of a line.
+
+    >>> unbroken("right to 2 × 10⁻⁹ on 99 % of inputs")
+    'right to 2\\xa0×\\xa010⁻⁹ on 99\\xa0% of inputs'
+    """
+    return text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0")
 
 
 def render(page: Page, document: dict[str, Any]) -> str:
@@ -92,7 +101,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"cell": cell, "pretty": pretty, "seconds": seconds}
+    environment.filters |= {"cell": cell, "pretty": pretty, "seconds": seconds, "unbroken": unbroken}
     environment.globals |= {"svg": lambda display: Markup(display.svg()), "small_table": small_table}
     return environment
 

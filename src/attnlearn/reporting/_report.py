@@ -14,6 +14,7 @@ from typing import Any
 
 from attnlearn._errors import describe, require
 from attnlearn._files import atomic_path, existing_file, read_json
+from attnlearn._serialize import upgraded
 from attnlearn.reporting._leak import leak_page
 from attnlearn.reporting._others import conditions_page, other_page
 from attnlearn.reporting._page import Page, solution_page
@@ -29,7 +30,8 @@ PAGES = {
     "attnlearn/reproduce": reproduce_page,
     "attnlearn/conditions": conditions_page,
 }
-VERSION = 1
+VERSIONS = {"attnlearn/solution": (1, 2)}
+"""Versions that can be read, by schema; of the other schemas there is only version 1."""
 
 
 def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
@@ -91,8 +93,12 @@ def as_document(source: Any) -> dict[str, Any]:
         isinstance(schema, str) and schema.startswith("attnlearn/"),
         "path", "must be a JSON result of attnlearn (with a schema)", schema,
     )  # fmt: skip
-    require(source.get("version") == VERSION, "path", f"must have version {VERSION}", source.get("version"))
-    return source
+    versions, version = VERSIONS.get(str(schema), (1,)), source.get("version")
+    require(version in versions, "path", f"must have version {' or '.join(map(str, versions))}", version)
+    if schema != "attnlearn/solution":
+        return source
+    with _whole(source):
+        return upgraded(source)
 
 
 def _read(source: str | os.PathLike[str]) -> Any:

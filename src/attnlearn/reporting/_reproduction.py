@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnlearn._verdict import Verdict
 from attnlearn.reporting import _hard_claims
 from attnlearn.reporting._displays import Bars, Display, Lines, Series
 from attnlearn.reporting._page import Page
 from attnlearn.reporting._sections import Section, facts, provenance_rows
-from attnlearn.reporting._verdict import Verdict
 
 
 def reproduce_page(document: dict[str, Any]) -> Page:

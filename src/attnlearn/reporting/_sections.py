@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from attnlearn._numbers import cell
 from attnlearn.reporting._displays import Display
-from attnlearn.reporting._numbers import cell
 
 LONGEST = 12
 """Entries of a list that a table of evidence shows; the rest is in the JSON."""

@@ -94,7 +94,7 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
     if problem.optimizer != "gd":
         why = "the run-verified tier is about gradient descent with a constant step"
         checks = [Check(code, Status.NOT_APPLICABLE, text=why) for code in ("R.violations", "R.bound")]
-        return Claim.stated("R", f"{text}: not claimed ({why})", established=False), checks, {}
+        return Claim.stated("R", f"{text}: not claimed ({why})", False, {"reason": why}), checks, {}
     verdict = verify_run(run, float(np.finfo(problem.dtype).eps))
     guessing = _bounds.guessing_loss(float(np.mean(problem.y > 0)))
     known = min(float(run.loss[0]), guessing)

@@ -9,20 +9,18 @@ does not descend, a comparator that is not quasi-convex along the run, or a boun
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import NotEstablished, raise_if_interrupted
+from attnlearn._certificate import Claim
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._precision import precision
-from attnlearn._result import Outcome, Phase, Solution
+from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
-from attnlearn._version import __version__
-from attnlearn.data._base import require_count
-from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Tools, array_hash, run_phases
+from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, learn
 from attnlearn.training._calibration import CURVE_POINTS
 from attnlearn.training._certify import (
     RunEvidence,
@@ -67,13 +65,16 @@ def fit(
     optimizer: str = "gd",
     step: float | str = "auto",
     max_steps: int = 1000,
-    seed: int = 0,
     test: tuple[ArrayLike, ArrayLike] | None = None,
     model: Model | None = None,
     config: TrainConfig | None = None,
+    target: float | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
     engine: Engine | str | int | None = None,
+    device: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
+    resume: bool = True,
     progress: Progress | bool | str | None = None,
     raise_on_failure: bool = True,
 ) -> Solution:
@@ -83,7 +84,10 @@ def fit(
     kernel, halved until every step descends) or "theory" (the training theorem's limit). `test` is a pair of
     held-out sequences and labels, from which claim M about new examples is made. `solution.layer` is a
     `TrainedClassifier`; `solution.certified` means the run-verified tier, with a bound that says something;
-    `solution.stats["tiers"]` has the figures of all tiers, each bound beside its measurement.
+    `solution.stats["tiers"]` has the figures of all tiers, each bound beside its measurement. With `target`, a training loss that
+    is enough, claim L says whether the trained model has it. A run that is neither certified nor on target raises
+    `NotEstablished`, which carries the solution; only gradient descent (`optimizer="gd"`) can be certified. After `time_limit`
+    seconds the run ends with the weights so far and BUDGET_SPENT.
 
     >>> from attnlearn.data import TokenizedMixture
     >>> x, y = TokenizedMixture(tokens=4, dim=6).sample(40, seed=0)
@@ -91,62 +95,63 @@ def fit(
     >>> solution.certified, solution.layer
     (True, TrainedClassifier(num_heads=4, tokens=4, dim=6, float64))
     """
+    options = Options(
+        target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
+        resume=resume, progress=progress, raise_on_failure=raise_on_failure,
+    )  # fmt: skip
+    tools = options.tools()
     problem = make_problem(
-        x,
-        y,
-        num_heads=num_heads,
-        test=test,
-        init=init,
-        optimizer=optimizer,
-        step=step,
-        max_steps=max_steps,
-        model=model,
-        config=config,
-    )
-    seed = require_count(seed, "seed", least=0)
-    tools = Tools(Engine.parse(engine), Progress.make(progress), seed)
-    saved = Checkpoint(checkpoint, _identity(problem, seed), resume) if checkpoint is not None else None
-    with saved or nullcontext():
-        solution = _solve(problem, tools, saved)
-    raise_if_interrupted(solution)
-    if raise_on_failure and solution.outcome is not Outcome.TRAINED:
-        raise NotEstablished(solution)
-    return solution
+        x, y, num_heads=num_heads, test=test, init=init, optimizer=optimizer, step=step, max_steps=max_steps,
+        model=model, config=config,
+    )  # fmt: skip
+    return learn(Training(problem, target), options, tools)
 
 
-def _identity(problem: Problem, seed: int) -> dict[str, Any]:
-    test = problem.test or (None, None)
-    return {
-        "task": "train",
-        "data": array_hash(problem.x, problem.y, *test),
-        "num_heads": problem.num_heads,
-        "init": problem.init,
-        "optimizer": problem.optimizer,
-        "step": str(problem.step),
-        "max_steps": int(problem.max_steps),
-        "model": repr(problem.model),
-        "config": repr(problem.config),
-        "seed": seed,
-        "version": __version__,
-    }
+class Training(Learner):
+    """`train.fit` as the engine runs it."""
 
+    name = "train"
 
-def _solve(problem: Problem, tools: Tools, saved: Checkpoint | None) -> Solution:
-    from attnlearn.training._phases import PHASES
+    def __init__(self, problem: Problem, target: float | None) -> None:
+        from attnlearn.training._phases import PHASES
 
-    try:
-        with precision(problem.dtype):
-            run = run_phases(PHASES, problem, TrainState(), tools, saved)
-    except PhaseFailed as failure:
-        records = failure.run.records if failure.run is not None else []
-        phases = tuple(Phase(*record) for record in records)
-        return Solution.failed(Outcome.NUMERICAL_FAILURE, phases, phase=failure.name, field=failure.field)
-    phases = tuple(Phase(*record) for record in run.records)
-    if run.interrupted:
-        return Solution.failed(Outcome.INTERRUPTED, phases)
-    if run.stopped is not None:
-        return Solution.failed(Outcome[run.stopped.outcome_name], phases, **run.stopped.evidence)
-    return _conclude(problem, run.state, phases)
+        self.problem, self.state, self.phases, self.target = problem, TrainState(), PHASES, target
+
+    def identity(self) -> dict[str, Any]:
+        """The examples and the settings of the run."""
+        problem = self.problem
+        return {
+            "data": array_hash(problem.x, problem.y, *(problem.test or (None, None))),
+            "num_heads": problem.num_heads,
+            "init": problem.init,
+            "optimizer": problem.optimizer,
+            "step": str(problem.step),
+            "max_steps": int(problem.max_steps),
+            "model": repr(problem.model),
+            "configuration": repr(problem.config),
+        }
+
+    def context(self) -> AbstractContextManager[Any]:
+        """The precision of the examples."""
+        return precision(self.problem.dtype)
+
+    def so_far(self, state: TrainState) -> tuple[TrainedClassifier | None, dict[str, Any]]:
+        """The model with the last weights."""
+        x = self.problem.x
+        stats = {
+            "examples": len(x),
+            "sequence_length": x.shape[1],
+            "sample_inputs": SampleInputs(x[:INPUTS]),
+        }
+        if state.weights is None:
+            return None, stats
+        return TrainedClassifier(*state.weights, self.problem.model, x.shape[1]), stats
+
+    def conclude(self, run: Run, layer: TrainedClassifier | None, tools: Tools) -> Solution:
+        """The tiers of the guarantee, each from the evidence of the run."""
+        assert layer is not None, "descend has run"
+        replay = next(record.evidence for record in run.records if record.name == "replay")
+        return _conclude(self.problem, run.state, layer, replay, self.target)
 
 
 def _evidence(state: TrainState) -> RunEvidence:
@@ -167,11 +172,14 @@ def _evidence(state: TrainState) -> RunEvidence:
     )
 
 
-def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) -> Solution:
-    u, w = state.weights
-    classifier = TrainedClassifier(u, w, problem.model, problem.x.shape[1])
+def _conclude(
+    problem: Problem,
+    state: TrainState,
+    classifier: TrainedClassifier,
+    replay: dict[str, Any],
+    target: float | None,
+) -> Solution:
     run = _evidence(state)
-    replay = next(phase.evidence for phase in phases if phase.name == "replay")
     claim, checks_r, verified = run_checks(problem, run)
     claims, checks_m, measured = measured_checks(problem, classifier, float(run.loss[-1]))
     gap = measured.get("gap", replay.get("leave_one_out_gap"))
@@ -185,13 +193,26 @@ def _conclude(problem: Problem, state: TrainState, phases: tuple[Phase, ...]) ->
         "train_error": float(np.mean(state.margins <= 0)),
         "steps": len(run.loss) - 1,
         "curves": _curves(problem, run, state),
-        "sample_inputs": SampleInputs(problem.x[:INPUTS]),
     }
-    trained = claim.established or problem.optimizer != "gd"
-    outcome = Outcome.TRAINED if trained else Outcome.NOT_ESTABLISHED
-    return Solution(
-        classifier, outcome, assemble([*claims, claim], checks_m, checks_r, checks_a, checks_g), phases, stats
-    )
+    claims = [*claims, claim, *_loss_claim(float(run.loss[-1]), target)]
+    certificate = assemble(claims, checks_m, checks_r, checks_a, checks_g)
+    return Solution(classifier, _outcome(claims), certificate, stats=stats)
+
+
+def _loss_claim(loss: float, target: float | None) -> list[Claim]:
+    """L, where a target was given: the training loss of the model, which is a measurement and assumes nothing."""
+    if target is None:
+        return []
+    text = f"the training loss is {loss:.4g}, the target {target:.4g}"
+    return [Claim.stated("L", text, loss <= target, {"loss": loss, "target": target})]
+
+
+def _outcome(claims: list[Claim]) -> Outcome:
+    """TRAINED if every claim is established; ON_TARGET if that about the target is."""
+    established = {claim.code: claim.established for claim in claims}
+    if all(established.values()):
+        return Outcome.TRAINED
+    return Outcome.ON_TARGET if established.get("L") else Outcome.NOT_ESTABLISHED
 
 
 def _curves(problem: Problem, run: RunEvidence, state: TrainState) -> dict[str, list[float]]:

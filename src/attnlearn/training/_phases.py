@@ -85,7 +85,7 @@ def descend_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[Tr
                 break
             saved, step, halvings = None, step / 2, halvings + 1
             if halvings > MAX_HALVINGS:
-                raise Stop("NUMERICAL_FAILURE", {"reason": "no step descends", "step": step})
+                raise Stop("NUMERICAL_FAILURE", {"error": "no step descends", "step": step})
     final, trace, distances = ended
     entry, margins, _ = finish(problem.model, final, chunks, scales, comparator)
     trace = np.concatenate([trace, np.array([[float(value)] for value in entry])], axis=1)
@@ -151,6 +151,9 @@ def _descend(
             "accuracy": float(trace[5, -1]),
         }
         tools.progress.update(steps, **figures)
+        if tools.out_of_time and trace.shape[1] < problem.max_steps:
+            said = f"the time limit is up after {trace.shape[1]} of {problem.max_steps} steps"
+            raise Stop("BUDGET_SPENT", {"error": said, **figures}, with_weights(state, current.weights))
     distances = None
     if track:
         distances = np.asarray(current.distances, np.float64).reshape(-1)[: len(problem.x)]

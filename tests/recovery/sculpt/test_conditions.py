@@ -79,7 +79,7 @@ def test_the_broken_condition_is_the_outcome(kind):
     assert not solution.certified
     named = [condition for condition in measured(broken(kind).parameters, 4) if not condition.holds]
     assert solution.stats["condition"] in {condition.text for condition in named}
-    assert solution.stats["condition"] in str(solution)
+    assert solution.stats["condition"] in solution.verdict
     assert solution.stats["examples"] <= FEW.num_examples
 
 
@@ -87,7 +87,7 @@ def test_the_condition_on_heads_and_outputs_is_named():
     solution = sculpt(AttentionLayer.random(3, 8, scale=4.0, seed=0), num_heads=3)
     assert solution.outcome is Outcome.TOO_MANY_HEADS
     assert solution.stats["condition"] == "m (k - 1) <= d_out"
-    assert "d_out" in solution.outcome.remedy
+    assert "d_out" in solution.outcome.reason
 
 
 def test_the_condition_is_named_without_being_told_the_heads():

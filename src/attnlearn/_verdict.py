@@ -1,8 +1,8 @@
-"""The verdict of a result in one sentence: what was learned, how sure, what is not established.
+"""The verdict of a result in words: what was learned, how sure, what is not established, and what to do about it.
 
-The sentence is made from the JSON alone, for every outcome and every kind of result. It never says more than the
-certificate: a claim that is not established is named as such, and a layer without a certificate is "fitted", not
-"recovered".
+The exception of a run, the terminal and the report print this text. It is made from the JSON alone (`outline` gives the
+part that it reads), for every outcome and every kind of result. It never says more than the certificate: a claim that is not
+established is named as such, and a layer without a certificate is "fitted", not "recovered".
 """
 
 from __future__ import annotations
@@ -10,31 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from attnlearn._result import Outcome
-from attnlearn.reporting._numbers import pretty
+from attnlearn._numbers import pretty
+from attnlearn._outcome import Outcome
 
-REASONS: dict[str, str] = {
-    "RECOVERED": "not every claim of its certificate is established",
-    "COMPRESSED": "the error of the smaller layer is not established",
-    "TRAINED": "the guarantee for this run is not established",
-    "BELOW_NOISE_FLOOR": "the outputs carry noise, and the answer is only as exact as the noise allows",
-    "TOO_FEW_EXAMPLES": "there are too few examples to settle the answer",
-    "TOKENS_DEGENERATE": "the tokens vary in too few directions, or determine each other",
-    "HEADS_INDISTINGUISHABLE": "two heads, or two layers, cannot be told apart on these tokens",
-    "PROJECTIONS_CANCEL": "the projections of the heads cancel in their sum",
-    "TOO_MANY_HEADS": "no row of outputs can prove that all heads agree, because m (k − 1) exceeds d_out",
-    "HEADS_UNBALANCED": "the scores or projections of the heads differ too much in size",
-    "HEADS_COHERENT": "the scores or the projections of two heads are nearly parallel",
-    "LOW_EFFECTIVE_RANK": "a head's scores or projection have effective rank near one",
-    "ATTENTION_TOO_WEAK": "attention hardly differs from a plain average on these tokens",
-    "SATURATED": "attention is nearly one-hot on these tokens",
-    "NOT_ATTENTION": "no attention layer was found that explains the outputs",
-    "BUDGET_SPENT": "the budget of examples, queries or steps is used up",
-    "INTERRUPTED": "the run was interrupted",
-    "ORACLE_FAILED": "the oracle stopped answering properly",
-    "NUMERICAL_FAILURE": "a phase produced numbers that are not finite",
-    "NOT_ESTABLISHED": "the answer fits, but not every claim of the certificate is established",
-}
 SMALL_ERROR = 0.1
 """A compressed layer whose proved error exceeds a tenth of an output's norm is shown in the colour of caution."""
 
@@ -44,7 +22,10 @@ CLAIM_NAMES: dict[Any, str] = {
     "C3": "the error of every parameter (C3)",
     "M": "the error on new examples (M)",
     "R": "the bound on the training loss of this run (R)",
+    "L": "the training loss (L)",
 }
+SIGNS = {"ceiling": "≤ ", "floor": "≥ "}
+"""How the direction of a check's threshold is written."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +43,10 @@ class Verdict:
     remedy: str = ""
     scope: str = ""
 
-    def __post_init__(self) -> None:
-        # Numbers do not part from their units at the end of a line.
-        for name in ("sentence", "scope"):
-            kept = getattr(self, name).replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0")
-            object.__setattr__(self, name, kept)
+    @property
+    def text(self) -> str:
+        """The verdict as one paragraph."""
+        return self.sentence + (f" What to do: {self.remedy}." if self.remedy else "")
 
 
 def verdict(document: dict[str, Any]) -> Verdict:
@@ -78,39 +58,86 @@ def verdict(document: dict[str, Any]) -> Verdict:
     """
     outcome = Outcome[document["outcome"]]
     claims = {claim["code"]: claim for claim in document["certificate"]["claims"]}
+    held = [code for code, claim in claims.items() if claim["established"]]
     # The word of the file is not enough: every claim in it must be established too.
-    certified = bool(
-        document["certified"] and claims and all(claim["established"] for claim in claims.values())
-    )
+    certified = bool(document["certified"] and outcome.ended_well and claims and len(held) == len(claims))
     trained = _kind(document) == "classifier"
-    missing = tuple(
-        CLAIM_NAMES.get(code, str(claim["text"]))
-        for code, claim in claims.items()
-        if not claim["established"]
-    )
-    remedy = _remedy(document, outcome)
-    if certified and outcome.name == "COMPRESSED":
+    if certified and outcome is Outcome.COMPRESSED:
         return _compressed(document, claims)
     if certified:
         told = _trained(document, claims) if trained else _learned(document, claims)
-        return Verdict("good", "Certified", told, (), "", _scope(document, claims, trained))
+        return Verdict("good", "Certified", told, scope=_scope(document, claims, trained))
     if document["layer"] is None:
         thing = "model" if outcome is Outcome.TRAINED else "layer"
-        return Verdict(
-            "bad", "Nothing learned", f"No {thing} was learned: {REASONS[outcome.name]}.", (), remedy
-        )
-    told = (
-        f"{_subject(document, trained)}, but it is not certified: {REASONS[outcome.name]}.{_rival(document)}"
-    )
-    held = [code for code, claim in claims.items() if claim["established"]]
+        told = f"No {thing} was learned: {_reason(document, outcome)}."
+        return Verdict("bad", "Nothing learned", told, (), _remedy(document, outcome))
+    missing = tuple(_name(code, claim) for code, claim in claims.items() if code not in held)
+    scope = _scope(document, claims, trained) if held else ""
+    if outcome is Outcome.ON_TARGET and held:
+        return Verdict("good", "On target", _on_target(document, claims, trained), missing, scope=scope)
+    told = _uncertified(document, outcome, claims, held, trained)
+    missing = missing or ("anything: there are no claims",)
+    return Verdict("partial", "Not certified", told, missing, _remedy(document, outcome), scope)
+
+
+def _name(code: Any, claim: dict[str, Any]) -> str:
+    return CLAIM_NAMES.get(code, str(claim["text"]))
+
+
+def _uncertified(
+    document: dict[str, Any], outcome: Outcome, claims: dict[str, Any], held: list[Any], trained: bool
+) -> str:
+    """What was fitted, why it is not certified, and what is established all the same."""
     if trained:
-        told = f"{_on_new(document)} It is not certified: {_why(claims, outcome)}."
-    elif held:
-        told += f" Established is only {_listed([CLAIM_NAMES.get(code, str(code)) for code in held])}."
-    return Verdict(
-        "partial", "Not certified", told, missing or ("anything: there are no claims",), remedy,
-        _scope(document, claims, trained) if held else "",
-    )  # fmt: skip
+        return f"{_on_new(document)} It is not certified: {_why(document, claims, outcome)}."
+    told = f"{_subject(document, trained)}, but it is not certified: {_reason(document, outcome)}."
+    told += _error(document["stats"]) + _rival(document)
+    if outcome is Outcome.NOT_ESTABLISHED:
+        told += _failing(document)
+    if held:
+        told += f" Established is only {_listed([_name(code, claims[code]) for code in held])}."
+    return told
+
+
+def _on_target(document: dict[str, Any], claims: dict[str, Any], trained: bool) -> str:
+    """A target that is met: the claim about it, and no more."""
+    if trained:
+        value = claims.get("L", {}).get("value") or {}
+        said = f" Its training loss is {pretty(value.get('loss'), 3)}, at most the target {pretty(value.get('target'), 3)}."
+        return _on_new(document) + said
+    told = f": {exact}" if (exact := _c1(claims)) else ""
+    return f"{_subject(document, trained)}, as close as was asked for{told}.{_provided(claims)}"
+
+
+def _reason(document: dict[str, Any], outcome: Outcome) -> str:
+    """What happened, with the cause that the run knows."""
+    reason = Outcome.NOT_ESTABLISHED.reason if outcome.ended_well else outcome.reason
+    stats = document["stats"]
+    if isinstance(error := stats.get("error"), str):
+        return f"{reason} ({error})"
+    if isinstance(condition := stats.get("condition"), str):
+        sides = f"{pretty(stats.get('left'), 3)} against {pretty(stats.get('right'), 3)}"
+        return f"{reason} (the condition {condition} is broken: {sides})"
+    return reason
+
+
+def _error(stats: dict[str, Any]) -> str:
+    """The error that the run measured on examples it did not fit."""
+    for name, what in (("select_error", "typical"), ("certify_error", "largest")):
+        if isinstance(stats.get(name), float):
+            return f" Its {what} error on examples that were not fitted is {pretty(stats[name])} of an output's norm."
+    return ""
+
+
+def _failing(document: dict[str, Any]) -> str:
+    """The first check that fails, with its figures."""
+    failed = (check for check in document["certificate"]["checks"] if check["status"] == "fails")
+    check = next(failed, None)
+    if check is None:
+        return ""
+    wanted = f"{pretty(check['value'], 3)}, wanted {SIGNS.get(check.get('direction'), '')}{pretty(check['threshold'], 3)}"
+    said = str(check.get("text") or check["code"]).rstrip(";")
+    return f" The first check that fails is {check['code']}: {said} {wanted}."
 
 
 def _rival(document: dict[str, Any]) -> str:
@@ -129,13 +156,13 @@ def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
     stats = document["stats"]
     needed, diagnosis = stats.get("examples_needed"), stats.get("diagnosis")
     if outcome is Outcome.TOO_FEW_EXAMPLES and isinstance(needed, int):
-        return f"more examples: about {needed:,} in all"
+        return f"give about {needed:,} examples in all"
     if outcome is Outcome.NOT_ATTENTION and isinstance(diagnosis, dict):
         told = {entry["name"]: entry["text"] for entry in diagnosis.get("evidence") or ()}
         cause = diagnosis.get("cause")
         if told.get(cause):
             return f"the likeliest cause is “{cause}”: {told[cause]}"
-    return str(document.get("remedy") or outcome.remedy)
+    return Outcome.NOT_ESTABLISHED.remedy if outcome.ended_well else outcome.remedy
 
 
 def largest(bounds: list[float | None]) -> float | None:
@@ -169,16 +196,26 @@ def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
         if number == 1
         else f"All {_count(number)} of the layer were recovered"
     )
-    parts = []
-    if (value := claims.get("C1", {}).get("value")) and isinstance(value, dict):
-        share, sure = 100 * value["fraction"], claims["C1"].get("confidence")
-        with_sureness = f", with confidence {100 * sure:.6g} %" if sure else ""
-        parts.append(
-            f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of {_unit(value)}{with_sureness}"
-        )
+    parts = [told] if (told := _c1(claims)) else []
     if (value := claims.get("C3", {}).get("value")) and isinstance(value, dict) and value.get("heads"):
         parts.append(f"every Θ and W is right to {pretty(largest(value['heads']))}")
     return done + (": " + "; ".join(parts) if parts else "") + "." + _provided(claims)
+
+
+def _c1_value(claims: dict[str, Any]) -> dict[str, Any] | None:
+    """The figures of claim C1, if it has those that every learner gives it."""
+    value = claims.get("C1", {}).get("value")
+    return value if isinstance(value, dict) and {"error", "fraction"} <= value.keys() else None
+
+
+def _c1(claims: dict[str, Any]) -> str:
+    """How exact the outputs are, and how sure that is; empty where nothing is said."""
+    value = _c1_value(claims)
+    if value is None:
+        return ""
+    share, sure = 100 * value["fraction"], claims["C1"].get("confidence")
+    with_sureness = f", with confidence {100 * sure:.6g} %" if sure else ""
+    return f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of {_unit(value)}{with_sureness}"
 
 
 def _provided(claims: dict[str, Any]) -> str:
@@ -195,11 +232,11 @@ def _unit(value: dict[str, Any]) -> str:
 
 def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
     """A smaller layer: the error is established, which does not make it small."""
-    before, value = document["stats"].get("source_heads"), claims.get("C1", {}).get("value")
+    before, value = document["stats"].get("source_heads"), _c1_value(claims)
     told = f"The layer was refitted with {_count(_heads(document))}" + (
         f" instead of {before}" if before else ""
     )
-    if not isinstance(value, dict):
+    if value is None:
         return Verdict("partial", "Certified error", f"{told}.")
     told += (
         f": its outputs differ from the source's by at most {pretty(100 * value['error'], 3)} % of an output's norm "
@@ -226,10 +263,10 @@ def _on_new(document: dict[str, Any]) -> str:
     return f"{_subject(document, True)}; on new examples {known}."
 
 
-def _why(claims: dict[str, Any], outcome: Outcome) -> str:
+def _why(document: dict[str, Any], claims: dict[str, Any], outcome: Outcome) -> str:
     """Why a trained model is not certified: its own reason where the run gave one."""
     value = claims.get("R", {}).get("value")
-    return (value.get("reason") if isinstance(value, dict) else None) or REASONS[outcome.name]
+    return (value.get("reason") if isinstance(value, dict) else None) or _reason(document, outcome)
 
 
 def _subject(document: dict[str, Any], trained: bool) -> str:
@@ -244,12 +281,8 @@ def _scope(document: dict[str, Any], claims: dict[str, Any], trained: bool) -> s
         if assumed:
             return f"The error on new examples holds provided that {' and '.join(assumed)}."
         return "The certificate is about training; nothing is established about new examples."
-    value = claims.get("C1", {}).get("value")
-    rest = (
-        f" On the remaining {100 * (1 - value['fraction']):.2f} % nothing is said."
-        if isinstance(value, dict)
-        else ""
-    )
+    value = _c1_value(claims)
+    rest = f" On the remaining {100 * (1 - value['fraction']):.2f} % nothing is said." if value else ""
     where = document["stats"].get("certify_distribution")
     inputs = (
         f"inputs drawn as for the certificate ({where})" if where else "inputs distributed like the examples"
