@@ -9,17 +9,22 @@ from typing import Any
 from attnlearn._certificate import Check
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn._result import Solution
+from attnlearn.engine import Tools
+from attnlearn.recovery._conclude import Units
 from attnlearn.recovery._config import SpectralConfig
 from attnlearn.recovery._draw import Chooser
 from attnlearn.recovery._intake import low_rank, start_hash
 from attnlearn.recovery._of_search import MisfitCause
+from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._proposer import Given, Proposer
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._trail import Trail
 from attnlearn.recovery.moment import choose_scale
 
-METHODS = (*TABLES, "sculpt", "spectral")
+METHODS = (*TABLES, "sculpt", "linear", "spectral")
 """The names that `recover` takes; "spectral" is the name that version 0.1 had for "moment"."""
+Learner = Callable[[Problem, Units, Tools, int | None], Solution]
 Drawn = tuple[Any, Any, int]
 """A data model, an oracle and a seed, from which further examples can be drawn."""
 
@@ -36,6 +41,8 @@ class Method:
     """How the token scale is chosen when a data model is given; None leaves its tokens as they are."""
     check: Callable[[Trail], Check] | None = None
     """A check of its own, made from the last trail, for the certificate."""
+    learn: Learner | None = None
+    """What runs instead of a table: from problem, units, tools and the limit of memory to the solution."""
 
 
 def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
@@ -43,6 +50,8 @@ def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
     require(name in METHODS, "method", f"must be one of {', '.join(METHODS)}", name)
     if name == "sculpt":
         return _sculpt(config, drawn)
+    if name == "linear":
+        return _linear(config)
     name = "moment" if name == "spectral" else name
     config = SpectralConfig() if config is None else config
     require(isinstance(config, SpectralConfig), "config", "must be a SpectralConfig", config)
@@ -69,3 +78,15 @@ def _sculpt(config: Any, drawn: Drawn | None) -> Method:
     return Method(
         "sculpt", sculpt_table(config, drawn), config, held, check=lambda trail: body_check(trail.body)
     )
+
+
+def _linear(config: Any) -> Method:
+    from attnlearn.recovery.linear import LinearConfig, learn
+
+    config = LinearConfig() if config is None else config
+    require(isinstance(config, LinearConfig), "config", "must be a LinearConfig", config)
+
+    def learned(problem: Problem, units: Units, tools: Tools, memory: int | None) -> Solution:
+        return learn(problem, units, config, tools, memory)
+
+    return Method("linear", (), config, config.num_examples, learn=learned)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlearn._errors import NotEstablished, raise_if_interrupted, require
@@ -68,7 +68,7 @@ def recover(
     only claim C1 at that function error is asked for: the run stops there, in about half the time, and nothing is raised
     once it is established. A `start` that is nearly right takes the place of the search: weights from a file are refined
     on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
-    run): "auto", "moment", "wide" or "sculpt". `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
+    run): "auto", "moment", "wide" or "sculpt"; "linear" fits a `LinearAttentionLayer` by least squares. `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
     with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
     `stats["plan"]` holds what was expected.
 
@@ -95,6 +95,10 @@ def recover(
         saved = Checkpoint(checkpoint, _identity(taken, chosen, seed), resume=resume)
     try:
         with limited_blas(1):
+            if chosen.learn is not None:
+                solution = chosen.learn(taken.problem, taken.units, tools, taken.known["plan"].memory_limit)
+                stats = _stats(Trail(), taken.problem, chosen) | taken.known | solution.stats
+                return _raised(replace(solution, stats=stats), target, raise_on_failure)
             run = run_phases(program(chosen.table), taken.problem, Trail(), tools, saved)
             solution = _solution(run, taken, chosen, tools)
     except PhaseFailed as failure:
