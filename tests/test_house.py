@@ -43,6 +43,7 @@ RANKS = {
             "_attention",
             "_forward",
             "_layer",
+            "_linear",
             "_canonical",
             "_storage",
             "_summary",
@@ -127,7 +128,7 @@ ORDER = {
     **dict.fromkeys(["_outcome", "_proposer"], 6),
     **dict.fromkeys(["_of_moment", "_driver", "_conclude"], 7),
     "_of_search": 8,
-    **dict.fromkeys(["_proposers", "sculpt"], 9),
+    **dict.fromkeys(["_proposers", "sculpt", "linear"], 9),
     "_methods": 10,
     **dict.fromkeys(["_explain", "_recover"], 11),
     "__init__": 12,
@@ -153,7 +154,7 @@ def test_imports_inside_recovery_point_one_way(path: Path) -> None:
 
 
 def test_imports_of_sub_packages_of_recovery_go_in_no_circle() -> None:
-    for package in ("moment", "wide", "sculpt"):
+    for package in ("moment", "wide", "sculpt", "linear"):
         paths = {path.stem: path for path in (RECOVERY / package).glob("*.py")}
         needs = {
             stem: {

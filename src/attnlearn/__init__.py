@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnlearn._errors import NotEstablished as NotEstablished
     from attnlearn._errors import OracleError as OracleError
     from attnlearn._layer import AttentionLayer as AttentionLayer
+    from attnlearn._linear import LinearAttentionLayer as LinearAttentionLayer
     from attnlearn._result import Outcome as Outcome
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from attnlearn.recovery import SpectralConfig as SpectralConfig
     from attnlearn.recovery import explain as explain
     from attnlearn.recovery import recover as recover
+    from attnlearn.recovery.linear import LinearConfig as LinearConfig
     from attnlearn.reporting import report as report
 
 _EXPORTS = {
@@ -55,6 +57,8 @@ _EXPORTS = {
     "Conditions": "attnlearn.diagnosis",
     "Distance": "attnlearn._distance",
     "Explanation": "attnlearn.recovery",
+    "LinearAttentionLayer": "attnlearn._linear",
+    "LinearConfig": "attnlearn.recovery.linear",
     "MultiHeadAttentionClassifier": "attnlearn.compat",
     "NotEstablished": "attnlearn._errors",
     "OracleError": "attnlearn._errors",

@@ -99,7 +99,7 @@ def layer_json(
     elif hasattr(layer, "summary_json"):
         entry.update(jsonable(layer.summary_json()))
         inputs = (stats or {}).get("sample_inputs")
-        if isinstance(inputs, SampleInputs):
+        if isinstance(inputs, SampleInputs) and hasattr(layer, "patterns"):
             attended = patterns_json(layer.patterns(inputs.x))
             entry["summary"]["attention"] = {"source": "inputs it was learned from", **attended}
     return jsonable(entry)
