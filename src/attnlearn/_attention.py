@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlearn.engine._threads import in_order, limited_blas
-from attnlearn.scores import Scores
+from attnlearn.scores import Scores, Visible, as_visible
 from attnlearn.scores._products import mix, turn
 
 CHUNK_BYTES = 4 * 2**20
@@ -68,17 +68,17 @@ def softmax(logits: np.ndarray, shift: bool = True) -> np.ndarray:
     return logits
 
 
-def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarray:
+def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool | Visible) -> np.ndarray:
     """Attention weights in the memory of the scores (n, query, m, key): softmax over the keys that a query may see.
 
-    Under a causal mask it sees none after itself, and nobody sees padding (`keep` zero); rows of padded queries are zero.
+    Under a causal mask it sees none after itself (a `Visible` may say more), and nobody sees padding (`keep` zero); rows of padded queries are zero.
 
     >>> weigh(np.zeros((1, 2, 1, 2)), np.array([[True, False]]), False).tolist()
     [[[[1.0, 0.0]], [[0.0, 0.0]]]]
     """
-    k, shift = logits.shape[-1], not bounded(logits)
-    if causal:
-        np.copyto(logits, -np.inf, where=np.triu(np.ones((k, k), bool), 1)[:, None, :])
+    hidden, shift = as_visible(causal).hidden(logits.shape[-1]), not bounded(logits)
+    if hidden is not None:
+        np.copyto(logits, -np.inf, where=hidden[:, None, :])
     if keep is not None:
         np.copyto(logits, -np.inf, where=keep[:, None, None, :] == 0)
     softmax(logits, shift)
