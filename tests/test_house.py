@@ -27,6 +27,8 @@ RANKS = {
             "_attention",
             "_forward",
             "_layer",
+            "_parts",
+            "_random",
             "_canonical",
             "_storage",
             "_summary",

@@ -88,20 +88,26 @@ def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool | Visible) -
 
 
 class Attention(NamedTuple):
-    """A layer as it is evaluated: scores of any kind, W (m, d, o), b (o,), and whether a query sees keys after itself."""
+    """A layer as it is evaluated: scores of any kind, W (m, d, o), b (o,), which keys a query sees, and where the tokens are."""
 
     scores: Scores
     w: np.ndarray
     output_bias: np.ndarray
-    causal: bool
+    causal: bool | Visible
+    positions: np.ndarray | None = None
 
     def logits(self, x: np.ndarray, _mask: np.ndarray | None = None) -> np.ndarray:
         """Scores before the softmax (n, query, heads, key) of one chunk."""
-        return self.scores.logits(x, turn(x))[0]
+        return self.scores.logits(x, turn(x), self.positions)[0]
 
     def patterns(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """Attention weights (n, query, heads, key) of one chunk."""
         return weigh(self.logits(x), mask, self.causal)
+
+    def on(self, rows: slice) -> Attention:
+        """The layer for some of the sequences, when each has positions of its own."""
+        each = self.positions is not None and self.positions.ndim == 2
+        return self._replace(positions=self.positions[rows]) if each else self  # type: ignore[index]
 
     def outputs(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """Outputs (n, k, o) of one chunk; rows of padded queries are zero."""
@@ -136,7 +142,9 @@ def evaluate(
     result = np.empty((n, *tail), x.dtype)
 
     def part(rows: slice) -> np.ndarray:
-        return KERNELS[kernel](layer, np.ascontiguousarray(x[rows]), None if mask is None else mask[rows])
+        return KERNELS[kernel](
+            layer.on(rows), np.ascontiguousarray(x[rows]), None if mask is None else mask[rows]
+        )
 
     pieces = [slice(start, start + size) for start in range(0, n, size)]
     with np.errstate(all="ignore"):  # what overflows is in the result for everyone to see

@@ -22,6 +22,7 @@ from attnlearn._result import Solution
 from attnlearn._summary import head_similarity, singular_values, summarize
 from attnlearn._version import __version__
 from attnlearn.engine._threads import own_threads
+from attnlearn.scores import words
 
 SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 1
 
@@ -56,15 +57,18 @@ def layer_json(
             with Path(path).open("rb") as handle:
                 entry["sha256"] = hashlib.file_digest(handle, "sha256").hexdigest()
     if isinstance(layer, AttentionLayer):
-        entry["shapes"] = {name: list(array.shape) for name, array in layer.parameters._asdict().items()}
-        singular = singular_values(theta=layer.theta, w=layer.w)
+        entry["shapes"] = {name: list(array.shape) for name, array in layer.arrays().items()}
+        theta = layer.scores_at(0).theta
+        singular = singular_values(theta=theta, w=layer.w)
         entry["summary"] = {
             "kind": "attention layer",
             "causal": layer.causal,
+            "window": layer.window,
+            "positions": words(layer.form),
             "dtype": str(layer.dtype),
             "heads": [asdict(head) for head in summarize(layer, singular=singular)],
             "similarity": jsonable(head_similarity(layer)),
-            "maps": head_maps(singular, theta=layer.theta, w=layer.w),
+            "maps": head_maps(singular, theta=theta, w=layer.w),
             "attention": attention_json(layer, stats or {}),
         }
     elif hasattr(layer, "summary_json"):

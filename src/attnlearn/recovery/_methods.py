@@ -9,6 +9,7 @@ from typing import Any
 from attnlearn._certificate import Check
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn._parts import require_plain
 from attnlearn.recovery._config import SpectralConfig
 from attnlearn.recovery._draw import Chooser
 from attnlearn.recovery._intake import low_rank, start_hash
@@ -56,6 +57,7 @@ def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
 def method_from(start: AttentionLayer) -> Method:
     """No search: fit and certify a layer that is nearly right."""
     require(isinstance(start, AttentionLayer), "start", "must be an AttentionLayer", type(start).__name__)
+    require_plain(start, "start")
     table = Given(layer=start, rank=low_rank(start)), MisfitCause()
     return Method("start", table, start_hash(start), SpectralConfig().num_examples)
 

@@ -5,6 +5,7 @@ Softmax, values, the elimination of W, Gauss-Newton and the certificate know the
 
 from attnlearn.scores._bilinear import Bilinear
 from attnlearn.scores._frequencies import Frequencies, frequencies, frequencies_of
+from attnlearn.scores._kinds import build, describe, words
 from attnlearn.scores._offsets import Offsets, alibi_slopes
 from attnlearn.scores._protocol import Preconditioner, Scores, Shown
 from attnlearn.scores._relative import Relative
@@ -25,6 +26,9 @@ __all__ = [
     "Visible",
     "alibi_slopes",
     "as_visible",
+    "build",
+    "describe",
     "frequencies",
     "frequencies_of",
+    "words",
 ]

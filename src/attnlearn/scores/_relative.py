@@ -7,7 +7,7 @@ one sum over its pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,10 +63,6 @@ class Relative:
         """The parameters by name."""
         return {"theta": self.base.theta(), "query_bias": self.base.c, "table": self.table}
 
-    def with_arrays(self, theta: np.ndarray, query_bias: np.ndarray, table: np.ndarray) -> Relative:
-        """The same kind of scores with other parameters."""
-        return Relative(Bilinear.whole(theta, query_bias), table, self.offsets)
-
     def flat(self) -> np.ndarray:
         """All numbers as one vector."""
         return np.concatenate([self.base.flat(), self.table.reshape(-1)])
@@ -88,19 +84,12 @@ class Relative:
                 one += more
         return self
 
-    def chosen(self, heads: Any) -> Relative:
-        """The scores of some heads, in that order."""
-        base = Bilinear(*(None if part is None else part[heads] for part in self.base))
-        return Relative(base, self.table[heads], self.offsets)
-
     def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Relative:
         """The scores as a function of z where the tokens are x = shift + matrix z; tables stay."""
         return Relative(self.base.seen_through(shift, matrix), self.table, self.offsets)
 
     # --- forward and derivatives --------------------------------------------------------------------------
-    def logits(
-        self, x: np.ndarray, turned: np.ndarray, positions: Sequence[float] | np.ndarray | None = None
-    ) -> tuple[np.ndarray, Kept]:
+    def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
         """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
         found, base = self.base.logits(x, turned)
         places = np.atleast_2d(as_positions(positions, *x.shape[:2]))

@@ -9,7 +9,7 @@ key bias is invisible and kept at zero. Cost of a chunk: that of bilinear factor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,10 +104,6 @@ class Rotary:
         """The parameters by name."""
         return {"query": self.a, "key": self.b}
 
-    def with_arrays(self, query: np.ndarray, key: np.ndarray) -> Rotary:
-        """The same kind of scores with other parameters."""
-        return Rotary(query, key, self.rotation)
-
     def flat(self) -> np.ndarray:
         """All numbers as one vector."""
         return np.concatenate([self.a.reshape(-1), self.b.reshape(-1)])
@@ -126,10 +122,6 @@ class Rotary:
         self.b += other.b
         return self
 
-    def chosen(self, heads: Any) -> Rotary:
-        """The scores of some heads, in that order."""
-        return Rotary(self.a[heads], self.b[heads], self.rotation)
-
     def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Rotary:
         """The scores as a function of z where the tokens are x = shift + matrix z."""
 
@@ -142,9 +134,7 @@ class Rotary:
         return Rotary(moved(self.a), moved(self.b), self.rotation)._at_rest()
 
     # --- forward and derivatives --------------------------------------------------------------------------
-    def logits(
-        self, x: np.ndarray, turned: np.ndarray, positions: Sequence[float] | np.ndarray | None = None
-    ) -> tuple[np.ndarray, Kept]:
+    def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
         """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
         n, k, _ = x.shape
         extended = np.concatenate([x, np.ones((n, k, 1), x.dtype)], axis=-1)
