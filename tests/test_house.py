@@ -18,7 +18,18 @@ import attnlearn
 PACKAGE = Path(attnlearn.__file__).parent
 RANKS = {
     **dict.fromkeys(
-        ["_version", "_types", "_errors", "_precision", "_files", "_memory", "_interrupts", "_jax", "engine"],
+        [
+            "_version",
+            "_types",
+            "_errors",
+            "_precision",
+            "_files",
+            "_memory",
+            "_interrupts",
+            "_extras",
+            "_jax",
+            "engine",
+        ],
         0,
     ),
     **dict.fromkeys(
@@ -47,6 +58,18 @@ RANKS = {
 }
 FORBIDDEN = {("recovery", "extraction"), ("extraction", "recovery")}
 HEAVY = {"torch", "transformers", "matplotlib", "pandas", "dask", "distributed", "jinja2"}
+COMPILED = {"_forward.py", "training", "reproduce/_student.py", "recovery/sculpt"}
+"""Where JAX, HiGHS and PIQP may be imported: nothing that a core install runs."""
+LIGHT_SCULPT = {
+    "__init__.py",
+    "_calibration.py",
+    "_config.py",
+    "_rows.py",
+    "_slabs.py",
+    "_source.py",
+    "_state.py",
+}
+"""Modules of sculpting that `conditions` reads, without the extra."""
 
 
 def modules() -> list[Path]:
@@ -159,13 +182,20 @@ def test_functions_and_files_of_recovery_are_short() -> None:
 
 
 def test_jax_is_imported_in_one_place() -> None:
-    """Ctrl-C inside its import may end the process; the modules of sculpting are imported after the layer, so after JAX."""
+    """Ctrl-C inside its import may end the process."""
     direct = {
-        str(path.relative_to(PACKAGE))
-        for path in modules()
-        if any(name[0] == "jax" for name in imported(path, top_level=False))
+        path.name for path in modules() if any(name[0] == "jax" for name in imported(path, top_level=False))
     }
-    assert {name for name in direct if not name.startswith("recovery/sculpt/")} == {"_jax.py"}
+    assert direct == {"_jax.py"}
+
+
+def test_packages_of_extras_are_imported_where_the_extra_is_needed() -> None:
+    bringing = {("attnlearn", "_jax"), ("attnlearn", "_forward"), ("highspy",), ("piqp",)}
+    for path in modules():
+        place = path.relative_to(PACKAGE).as_posix()
+        needs = {name[:size] for name in imported(path, top_level=True) for size in (1, 2)} & bringing
+        light = path.parent.name == "sculpt" and path.name in LIGHT_SCULPT
+        assert not needs or (not light and any(place.startswith(part) for part in COMPILED)), place
 
 
 def public_objects() -> list[tuple[str, object]]:
@@ -204,10 +234,29 @@ def test_dir_lists_what_can_be_had() -> None:
     assert importlib.import_module("attnlearn").__version__
 
 
+def cpu_seconds(*words: str, times: int = 5) -> float:
+    """Least processor time of a fresh process."""
+    resource = pytest.importorskip("resource")
+    found = []
+    for _ in range(times):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found)
+
+
+def test_import_and_help_start_at_once() -> None:
+    """Measured 2.1 and 2.6 times `python -c pass` in processor time; the promise is 3 and 6."""
+    nothing = cpu_seconds("-c", "pass", times=10)
+    assert cpu_seconds("-c", "import attnlearn") < 4 * nothing
+    assert cpu_seconds("-m", "attnlearn.cli.__main__", "--help") < 6 * nothing
+
+
 def test_help_and_import_load_nothing_heavy() -> None:
     script = (
         "import sys; from attnlearn.cli.__main__ import main; code = main(['--help']);"
-        "loaded = {'jax', 'numpy', 'scipy', 'torch', 'sklearn'} & set(sys.modules);"
+        "loaded = {'jax', 'numpy', 'scipy', 'torch', 'sklearn', 'cyclopts', 'rich'} & set(sys.modules);"
         "print(sorted(loaded), file=sys.stderr); sys.exit(code or len(loaded))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

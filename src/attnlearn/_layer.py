@@ -3,13 +3,16 @@
 `AttentionLayer` holds what input and output can show: Theta_i (scores), c_i (query bias seen from the keys),
 W_i (value and output projections multiplied) and b. Key biases are invisible and value biases show only
 through b, so neither appears. Scores that depend on positions are members of `attnlearn.scores`; a layer of them comes from
-`from_scores`, and its matrices are those of an offset, `scores_at`. It is an immutable JAX pytree with NumPy leaves.
+`from_scores`, and its matrices are those of an offset, `scores_at`. It is immutable, and for JAX a pytree with NumPy leaves:
+the class is registered when a layer is made and the caller has imported JAX, which nothing here does.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +20,7 @@ from jaxtyping import Float
 
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
-from attnlearn._jax import jax
-from attnlearn._parts import frozen, put_together, taken_apart
+from attnlearn._parts import as_mask, frozen, put_together, taken_apart
 from attnlearn._precision import require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 from attnlearn.scores import Bilinear, Shown, Visible, as_visible, build, describe, words
@@ -36,7 +38,6 @@ class Factors(NamedTuple):
     output_bias: Float[np.ndarray, "o"]
 
 
-@jax.tree_util.register_pytree_node_class
 class AttentionLayer:
     """A multi-head attention layer in the form that input and output can show.
 
@@ -77,6 +78,8 @@ class AttentionLayer:
         for name, value in zip(("form", "w", "output_bias"), frozen(form, w, output_bias), strict=True):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "visible", visible)
+        if "jax" in sys.modules:
+            _register_pytree()
 
     @classmethod
     def from_scores(
@@ -390,11 +393,9 @@ class AttentionLayer:
         return layer_html(self)
 
 
-def as_mask(mask: ArrayLike, tokens: Tokens) -> Mask:
-    """`mask` as booleans (n, k), True where a token is real; every sequence needs one real token."""
-    keep = np.asarray(mask)
-    keep = keep[None] if keep.ndim == 1 else keep
-    require(keep.dtype == np.bool_, "mask", "must be boolean (True where a token is real)", str(keep.dtype))
-    require(keep.shape == tokens.shape[:2], "mask", f"must have shape {tokens.shape[:2]} to go with x", keep)
-    require(bool(keep.any(axis=1).all()), "mask", "must keep at least one token of every sequence", keep)
-    return keep
+@cache
+def _register_pytree() -> None:
+    """Tell JAX, once, how a layer is taken apart and put together."""
+    from attnlearn._jax import jax
+
+    jax.tree_util.register_pytree_node_class(AttentionLayer)

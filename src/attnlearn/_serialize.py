@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -83,8 +84,9 @@ def layer_json(
 @cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "attnlearn": __version__}
-    for package in ("jax", "numpy", "scipy"):
-        found[package] = metadata.version(package)
+    for package in ("numpy", "scipy", "jax"):
+        with suppress(metadata.PackageNotFoundError):  # JAX comes with an extra
+            found[package] = metadata.version(package)
     return found
 
 

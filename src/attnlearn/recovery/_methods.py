@@ -8,6 +8,7 @@ from typing import Any
 
 from attnlearn._certificate import Check
 from attnlearn._errors import require
+from attnlearn._extras import require_extra
 from attnlearn._layer import AttentionLayer
 from attnlearn._parts import require_plain
 from attnlearn.recovery._config import SpectralConfig
@@ -63,7 +64,10 @@ def method_from(start: AttentionLayer) -> Method:
 
 
 def _sculpt(config: Any, drawn: Drawn | None) -> Method:
-    from attnlearn.recovery.sculpt import SculptConfig, body_check, sculpt_table
+    require_extra("method", "sculpt")
+    from attnlearn.recovery.sculpt import SculptConfig
+    from attnlearn.recovery.sculpt._proposers import sculpt_table
+    from attnlearn.recovery.sculpt._recheck import body_check
 
     config = SculptConfig() if config is None else config
     require(isinstance(config, SculptConfig), "config", "must be a SculptConfig", config)

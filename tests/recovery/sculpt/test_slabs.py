@@ -9,16 +9,12 @@ import pytest
 
 from attnlearn import AttentionLayer, data
 from attnlearn.data import Chunk
-from attnlearn.recovery.sculpt._certify_rows import (
-    Slabs,
-    half_spaces_of,
-    outer,
-    slab_width,
-    slabs_of,
-)
+from attnlearn.recovery.sculpt._certify_rows import half_spaces_of
 from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._recheck import prove
-from attnlearn.recovery.sculpt._rows import as_batch, explain_pairs, scan
+from attnlearn.recovery.sculpt._rows import as_batch, explain_batch, explain_pairs
+from attnlearn.recovery.sculpt._scan import scan
+from attnlearn.recovery.sculpt._slabs import Slabs, outer, slab_width, slabs_of
 from attnlearn.recovery.sculpt._state import State
 from attnlearn.recovery.sculpt._sum import doubt, sum_of_singles
 from attnlearn.solve._chunks import whitening
@@ -71,6 +67,8 @@ def test_the_filter_sees_the_pairs_that_float64_sees(causal, seed):
     batch = as_batch(Chunk(x, layer(x), None), state.whitening, causal)
     seen, rows = scan(state.sum, batch), batch.rows(*(place.ravel() for place in np.indices((400, 5))))
     pairs = explain_pairs(state.sum, rows)
+    for one, other in zip(pairs, explain_batch(state.sum, batch)):
+        np.testing.assert_allclose(one, other.ravel(), atol=1e-7)
     size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
     two = np.isfinite(pairs.residual)
     assert two.sum() == (400 * 4 if causal else 400 * 5)

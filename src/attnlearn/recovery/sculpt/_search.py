@@ -20,13 +20,12 @@ import itertools
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._forward import mixed_rows, pattern_rows
+from attnlearn._jax import jax, jnp
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import precision
 from attnlearn.engine import Tools

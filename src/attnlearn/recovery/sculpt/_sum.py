@@ -21,11 +21,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._jax import jax, jnp
 from attnlearn._precision import precision
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
