@@ -82,10 +82,10 @@ class AttentionLayer:
         require(output_bias.shape == (o,), "output_bias", f"must have shape ({o},)", output_bias)
         require(isinstance(causal, (bool, np.bool_)), "causal", "must be True or False", causal)
         arrays = {"theta": theta, "w": w, "query_bias": query_bias, "output_bias": output_bias}
-        common_dtype(arrays)
+        dtype = common_dtype(arrays)
         for name, array in arrays.items():
             require_finite(array, name)
-            frozen = np.array(array, order="C")
+            frozen = np.array(array, dtype, order="C")
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
         object.__setattr__(self, "causal", bool(causal))
@@ -196,6 +196,8 @@ class AttentionLayer:
         return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k))
 
     def _evaluate(self, kernel, tokens, mask, single, tail):
+        if tokens.dtype != self.dtype:  # wider than the layer: nothing is narrowed
+            return self.astype(tokens.dtype)._evaluate(kernel, tokens, mask, single, tail)
         layer = Attention(self.form, self.w, self.output_bias, self.causal)
         result = evaluate(kernel, layer, tokens, mask, tail)
         return result[0] if single else result
@@ -207,9 +209,8 @@ class AttentionLayer:
         rule = f"must have shape (n, tokens, {self.dim}) or (tokens, {self.dim})"
         require(tokens.ndim == 3 and tokens.shape[2] == self.dim, "x", rule, tokens)
         require(tokens.shape[1] >= 1, "x", "must hold at least one token per sequence", tokens)
-        if tokens.dtype != self.dtype:
-            raise ValueError(f"x: must have the dtype of the layer ({self.dtype}), got {tokens.dtype}")
         require_finite(tokens, "x")
+        tokens = tokens.astype(np.result_type(tokens, self.theta), copy=False)
         return tokens, None if mask is None else as_mask(mask, tokens), single
 
     def canonical(self, tolerance: float | None = None) -> AttentionLayer:
