@@ -57,7 +57,7 @@ RANKS = {
     "_serialize": 2,
     **dict.fromkeys(["data", "convert", "oracle"], 3),
     "solve": 4,
-    **dict.fromkeys(["recovery", "extraction", "compression", "training", "hard", "diagnosis"], 5),
+    **dict.fromkeys(["recovery", "extraction", "compression", "training", "train", "hard", "diagnosis"], 5),
     "compat": 6,
     **dict.fromkeys(["reporting", "reproduce"], 7),
     "cli": 8,
@@ -267,3 +267,29 @@ def test_help_and_import_load_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_editors_see_the_type_of_every_public_name() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    (block,) = (
+        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    )
+    listed = {
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(listed) == set(attnlearn.__all__) - {"__version__"}
+    for name, path in listed.items():
+        module, _, attribute = path.rpartition(".")
+        found = getattr(importlib.import_module(module), attribute)
+        assert found is getattr(attnlearn, name)
+
+
+def test_public_modules_can_be_imported_from() -> None:
+    script = "from attnlearn.train import fit; from attnlearn import train; assert train.fit is fit; print(train.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "attnlearn.train\n", done.stderr
+    assert not {"train_file", "load_examples"} & set(attnlearn.train.__all__)
+    assert attnlearn.train.__all__ == importlib.import_module("attnlearn.training").__all__

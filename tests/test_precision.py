@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from attnlearn._precision import common_dtype, to_numpy
+from attnlearn import AttentionLayer, data, distance, recover
+from attnlearn._precision import common_dtype, promoted, to_numpy
 
 SCRIPT = """
 import os, sys
@@ -57,6 +58,41 @@ def test_arrays_of_other_libraries() -> None:
     assert to_numpy(OnlyDlpack(), "x").shape == (3,)
 
 
-def test_mixed_dtypes_are_named() -> None:
-    with pytest.raises(ValueError, match=r"y: must have the dtype of x \(float64\), got float32"):
-        common_dtype({"x": np.ones(1), "y": np.ones(1, np.float32)})
+SINGLE, DOUBLE = np.float32, np.float64
+
+
+@pytest.mark.parametrize("first", [np.int64, np.int8, SINGLE, DOUBLE])
+@pytest.mark.parametrize("second", [np.int32, SINGLE, DOUBLE])
+def test_dtypes_are_promoted_and_never_narrowed(first, second) -> None:
+    x, y = (to_numpy(np.ones(3, dtype), "x") for dtype in (first, second))
+    a, b = promoted(x, y)
+    assert a.dtype == b.dtype == common_dtype({"x": x, "y": y, "mask": None})
+    assert a.dtype == (SINGLE if (first, second) == (SINGLE, SINGLE) else DOUBLE)
+    assert promoted(a, b)[0] is a
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float16, complex])
+def test_what_has_no_precision_of_ours_is_refused(dtype) -> None:
+    with pytest.raises(ValueError, match=r"^x: must be float32 or float64"):
+        to_numpy(np.ones(3, dtype), "x")
+
+
+@pytest.mark.parametrize(("weights", "tokens"), [(SINGLE, DOUBLE), (DOUBLE, SINGLE), (DOUBLE, np.int64)])
+def test_a_layer_and_tokens_of_two_dtypes_give_what_both_give_in_the_wider(weights, tokens) -> None:
+    layer = AttentionLayer.random(2, 6, bias=True, seed=3).astype(weights)
+    x = (3 * np.random.default_rng(0).standard_normal((4, 5, 6))).astype(tokens)
+    wide = layer.astype(DOUBLE)
+    assert layer(x).tobytes() == wide(x.astype(DOUBLE)).tobytes()
+    assert layer.patterns(x).tobytes() == wide.patterns(x.astype(DOUBLE)).tobytes()
+    assert AttentionLayer(layer.theta, wide.w).dtype == DOUBLE
+
+
+def test_examples_of_two_dtypes_are_recovered_in_the_wider(seed) -> None:
+    truth = AttentionLayer.random(2, 6, seed=seed)
+    x = data.Gaussian(4, 6).sample(3000, seed=seed).astype(SINGLE)
+    found = recover(x, truth(x.astype(DOUBLE)))
+    assert found.layer.dtype == DOUBLE
+    assert distance(found.layer, truth).max < 1e-8
+    signs = data.Boolean(5, 6).sample(3000, seed=seed).astype(np.int8)
+    found = recover(signs, truth(signs), raise_on_failure=False)
+    assert found.layer.dtype == DOUBLE

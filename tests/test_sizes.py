@@ -14,7 +14,7 @@ import pytest
 
 from attnlearn import AttentionLayer, convert, load, recover
 from attnlearn.cli.__main__ import main
-from attnlearn.training import train_file
+from attnlearn.training._command import train_file
 
 BOMB = 2**31
 """Bytes that the bombs below would unpack to, if anyone let them."""

@@ -1,7 +1,7 @@
 """Learn multi-head attention layers from examples or queries, and prove what was learned.
 
-    solution = attnlearn.recover(x, y)        # random examples
-    solution = attnlearn.extract(oracle, dim) # chosen queries
+    solution = attnlearn.recover(x, y)     # random examples
+    solution = attnlearn.extract(oracle)   # chosen queries
     solution = attnlearn.train.fit(x, labels, num_heads=8)
 
 Everything is imported on first use, so that `import attnlearn` and `attnlearn --help` answer at once.
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from attnlearn._version import __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # every name again, so that editors know its type
     from attnlearn import convert as convert
     from attnlearn import data as data
     from attnlearn import hard as hard
     from attnlearn import oracle as oracle
-    from attnlearn import training as train  # noqa: F401
+    from attnlearn import train as train
     from attnlearn._canonical import Support as Support
     from attnlearn._certificate import Certificate as Certificate
     from attnlearn._certificate import Check as Check
@@ -32,19 +32,25 @@ if TYPE_CHECKING:
     from attnlearn._errors import OracleError as OracleError
     from attnlearn._layer import AttentionLayer as AttentionLayer
     from attnlearn._linear import LinearAttentionLayer as LinearAttentionLayer
-    from attnlearn._result import Outcome as Outcome
+    from attnlearn._outcome import Outcome as Outcome
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
+    from attnlearn.compat import MultiHeadAttentionClassifier as MultiHeadAttentionClassifier
     from attnlearn.compression import CompressConfig as CompressConfig
     from attnlearn.compression import compress as compress
     from attnlearn.convert._safetensors import load as load
     from attnlearn.diagnosis import Conditions as Conditions
     from attnlearn.diagnosis import conditions as conditions
+    from attnlearn.extraction import ExtractConfig as ExtractConfig
+    from attnlearn.extraction import Leak as Leak
+    from attnlearn.extraction import extract as extract
+    from attnlearn.extraction import leak as leak
     from attnlearn.recovery import Explanation as Explanation
     from attnlearn.recovery import SpectralConfig as SpectralConfig
     from attnlearn.recovery import explain as explain
     from attnlearn.recovery import recover as recover
     from attnlearn.recovery.linear import LinearConfig as LinearConfig
+    from attnlearn.recovery.sculpt import SculptConfig as SculptConfig
     from attnlearn.reporting import report as report
 
 _EXPORTS = {
@@ -59,40 +65,38 @@ _EXPORTS = {
     "Explanation": "attnlearn.recovery",
     "LinearAttentionLayer": "attnlearn._linear",
     "LinearConfig": "attnlearn.recovery.linear",
+    "ExtractConfig": "attnlearn.extraction",
+    "Leak": "attnlearn.extraction",
     "MultiHeadAttentionClassifier": "attnlearn.compat",
     "NotEstablished": "attnlearn._errors",
     "OracleError": "attnlearn._errors",
-    "Outcome": "attnlearn._result",
+    "Outcome": "attnlearn._outcome",
     "Phase": "attnlearn._result",
+    "SculptConfig": "attnlearn.recovery.sculpt",
     "Solution": "attnlearn._result",
     "SpectralConfig": "attnlearn.recovery",
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
-    "conditions": "attnlearn.diagnosis",
     "compress": "attnlearn.compression",
+    "conditions": "attnlearn.diagnosis",
     "distance": "attnlearn._distance",
     "explain": "attnlearn.recovery",
     "extract": "attnlearn.extraction",
+    "leak": "attnlearn.extraction",
     "load": "attnlearn.convert._safetensors",
     "recover": "attnlearn.recovery",
     "report": "attnlearn.reporting",
 }
-_MODULES = {
-    "convert": "attnlearn.convert",
-    "data": "attnlearn.data",
-    "hard": "attnlearn.hard",
-    "oracle": "attnlearn.oracle",
-    "train": "attnlearn.training",
-}
+_MODULES = ("convert", "data", "hard", "oracle", "train")
 
-__all__ = ["__version__", *sorted([*_EXPORTS, *_MODULES])]
+__all__ = ["__version__", *sorted([*_EXPORTS, *_MODULES])]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         value = getattr(importlib.import_module(_EXPORTS[name]), name)
     elif name in _MODULES:
-        value = importlib.import_module(_MODULES[name])
+        value = importlib.import_module(f"attnlearn.{name}")
     else:
         raise AttributeError(f"module 'attnlearn' has no attribute '{name}'")
     globals()[name] = value

@@ -293,6 +293,8 @@ class AttentionLayer:
         return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k), positions)
 
     def _evaluate(self, kernel, tokens, mask, single, tail, positions):
+        if tokens.dtype != self.dtype:  # wider than the layer: nothing is narrowed
+            return self.astype(tokens.dtype)._evaluate(kernel, tokens, mask, single, tail, positions)
         places = None if positions is None else as_positions(positions, *tokens.shape[:2])
         layer = Attention(self.form, self.w, self.output_bias, self.visible, places)
         result = evaluate(kernel, layer, tokens, mask, tail)
@@ -305,9 +307,8 @@ class AttentionLayer:
         rule = f"must have shape (n, tokens, {self.dim}) or (tokens, {self.dim})"
         require(tokens.ndim == 3 and tokens.shape[2] == self.dim, "x", rule, tokens)
         require(tokens.shape[1] >= 1, "x", "must hold at least one token per sequence", tokens)
-        if tokens.dtype != self.dtype:
-            raise ValueError(f"x: must have the dtype of the layer ({self.dtype}), got {tokens.dtype}")
         require_finite(tokens, "x")
+        tokens = tokens.astype(np.result_type(tokens, self.dtype), copy=False)
         return tokens, None if mask is None else as_mask(mask, tokens), single
 
     def canonical(self, tolerance: float | None = None) -> AttentionLayer:

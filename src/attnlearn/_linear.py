@@ -140,7 +140,8 @@ class LinearAttentionLayer:
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Outputs:
         """Outputs (n, k, d_out); with `mask` (True where a token is real) padded rows are zero."""
         tokens, keep, single = self._held._tokens(x, mask)
-        kernel = LinearAttention(self._held.form, self.w, self.output_bias, self.causal)
+        held = self._held.astype(tokens.dtype)  # tokens may be wider than the layer: nothing is narrowed
+        kernel = LinearAttention(held.form, held.w, held.output_bias, held.causal)
         outputs = evaluate("outputs", kernel, tokens, keep, (tokens.shape[1], self.out_dim))
         return outputs[0] if single else outputs
 

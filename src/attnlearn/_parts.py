@@ -30,10 +30,10 @@ def frozen(form: Any, w: Any, output_bias: Any | None) -> tuple[Any, np.ndarray,
     output_bias = none if output_bias is None else to_numpy(output_bias, "output_bias")
     require(output_bias.shape == (o,), "output_bias", f"must have shape ({o},)", output_bias)
     given = {**arrays, "w": w, "output_bias": output_bias}
-    common_dtype(given)
+    dtype = common_dtype(given)
     for name, array in given.items():
         require_finite(array, name)
-        given[name] = np.array(array, order="C")
+        given[name] = np.array(array, dtype, order="C")
         given[name].flags.writeable = False
     w, output_bias = given.pop("w"), given.pop("output_bias")
     return build(describe(form), given), w, output_bias

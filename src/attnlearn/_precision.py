@@ -33,12 +33,14 @@ def precision(dtype: Any) -> AbstractContextManager[Any]:
 
 
 def to_numpy(value: Any, name: str) -> np.ndarray:
-    """`value` as a NumPy float32 or float64 array; NumPy, JAX, torch and DLPack objects are understood.
+    """`value` as a NumPy float32 or float64 array; NumPy, JAX, torch and DLPack objects are understood, integers become float64.
 
-    >>> to_numpy(np.ones((2, 3), np.float32), "x").dtype
-    dtype('float32')
+    >>> to_numpy(np.ones((2, 3), np.float32), "x").dtype, to_numpy([1, -1], "x").dtype
+    (dtype('float32'), dtype('float64'))
     """
     array = _import(value, name)
+    if array.dtype.kind in "iu":
+        return array.astype(np.float64)
     require(
         array.dtype in FLOATS,
         name,
@@ -67,18 +69,22 @@ def _import(value: Any, name: str) -> np.ndarray:
 
 
 def common_dtype(arrays: Mapping[str, np.ndarray | None]) -> np.dtype:
-    """The dtype that all named arrays share; mixed dtypes are an error naming two of them.
+    """The dtype to which NumPy promotes all of these arrays together.
 
-    >>> common_dtype({"x": np.ones(2), "y": np.ones(2, np.float32)})
-    Traceback (most recent call last):
-    ValueError: y: must have the dtype of x (float64), got float32
+    >>> common_dtype({"x": np.ones(2), "y": np.ones(2, np.float32), "mask": None})
+    dtype('float64')
     """
-    present = {name: array for name, array in arrays.items() if array is not None}
-    (first, reference), *others = present.items()
-    for name, array in others:
-        if array.dtype != reference.dtype:
-            raise ValueError(f"{name}: must have the dtype of {first} ({reference.dtype}), got {array.dtype}")
-    return reference.dtype
+    return np.result_type(*(array.dtype for array in arrays.values() if array is not None))
+
+
+def promoted(*arrays: np.ndarray) -> list[np.ndarray]:
+    """The arrays in the dtype to which NumPy promotes them together; those that have it already are not copied.
+
+    >>> [array.dtype.name for array in promoted(np.ones(2), np.ones(2, np.float32))]
+    ['float64', 'float64']
+    """
+    dtype = np.result_type(*arrays)
+    return [array.astype(dtype, copy=False) for array in arrays]
 
 
 def require_finite(array: np.ndarray, name: str) -> None:

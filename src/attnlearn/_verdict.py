@@ -135,7 +135,7 @@ def _failing(document: dict[str, Any]) -> str:
     check = next(failed, None)
     if check is None:
         return ""
-    wanted = f"{pretty(check['value'], 3)}, wanted {SIGNS.get(check.get('direction'), '')}{pretty(check['threshold'], 3)}"
+    wanted = f"{pretty(check['value'], 3)}, wanted {SIGNS.get(str(check.get('direction')), '')}{pretty(check['threshold'], 3)}"
     said = str(check.get("text") or check["code"]).rstrip(";")
     return f" The first check that fails is {check['code']}: {said} {wanted}."
 

@@ -148,22 +148,47 @@ def test_recover_that_is_not_certified_exits_3_and_writes_the_result(layer_file,
         main(["sample", str(layer_file), str(folder), "--num", "3000", "--tokens", "4", "--noise", "0.01"])
         == 0
     )
+    capsys.readouterr()
     assert main(["recover", str(folder), "--json", str(result), "--quiet"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith(
+        "attnlearn: BELOW_NOISE_FLOOR: A layer with 2 heads was fitted, but it is not certified: "
+    )
     document = json.loads(result.read_text())
     jsonschema.validate(document, schema())
     assert document["outcome"] == "BELOW_NOISE_FLOOR"
+    assert main(["recover", str(folder), "--target", "0.2", "--json", str(result), "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    document = json.loads(result.read_text())
+    assert (document["outcome"], document["achieved"], document["certified"]) == ("ON_TARGET", True, False)
+    assert main(["recover", str(folder), "--time-limit", "1e-9", "-q"]) == 3
+    assert "the time limit of 1e-09 s is up" in capsys.readouterr().err
 
 
 def test_extract_from_a_layer_file(layer_file, tmp_path, capsys) -> None:
     out = tmp_path / "found.safetensors"
-    assert main(["extract", "--oracle", str(layer_file), "--dim", "6", "-o", str(out), "--quiet"]) == 0
+    assert main(["extract", "--oracle", str(layer_file), "-o", str(out), "--quiet"]) == 0
     assert distance(load(out), load(layer_file)).max < 1e-8
     assert main(["extract", "--oracle", "gopher://x", "--dim", "6"]) == 2
     assert "oracle: must be" in capsys.readouterr().err
 
 
 def test_extract_from_a_dead_oracle_exits_4(tmp_path, capsys) -> None:
-    assert main(["extract", "--oracle", "process:false", "--dim", "6", "--quiet"]) == 4
+    for words in (["--dim", "6"], []):
+        assert main(["extract", "--oracle", "process:false", *words, "--quiet"]) == 4
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("attnlearn: ORACLE_FAILED: No layer was learned: the oracle stopped answering")
+
+
+@pytest.mark.parametrize("command", ["recover", "extract", "compress", "train"])
+def test_every_long_command_has_a_target_and_a_time_limit(command: str, capsys) -> None:
+    assert main([command, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "--target" in told
+    assert "--time-limit" in told
+    assert "--checkpoint" in told
 
 
 def test_train_writes_a_classifier(tmp_path, capsys) -> None:

@@ -42,7 +42,7 @@ def idle(monkeypatch):
 
     for name in ("recover", "extract", "compress", "conditions", "load"):
         monkeypatch.setattr(attnlearn, name, work)
-    monkeypatch.setattr("attnlearn.training.train_file", work)
+    monkeypatch.setattr("attnlearn.training._command.train_file", work)
     monkeypatch.setattr("attnlearn.extraction.leak", work)
     for name in ("learning", "hardness", "optimization"):
         monkeypatch.setattr(f"attnlearn.reproduce.{name}", work)

@@ -168,12 +168,10 @@ def spoiled(array, value):
         ((X, Y.swapaxes(1, 2)), r"^y: must be \(n, k, d_out\), tokens before coordinates; try y.swapaxes"),
         ((X, finite((4, 7, 5))), r"^y: must have one row per token of x \(3\)"),
         ((X[:3], Y), r"^y: must have as many sequences as x \(3\)"),
-        ((X.astype(int), Y), "^x: must hold vectors in float32 or float64, not integers"),
         ((np.zeros((4, 3), int), Y), r"^x: .*not integers \(embed token ids first\)"),
-        ((X, Y > 0), "^y: must hold vectors in float32 or float64, not integers"),
+        ((X, Y > 0), "^y: must be float32 or float64"),
         ((X.astype(complex), Y), "^x: must be float32 or float64"),
         ((X.astype(np.float16), Y), "^x: must be float32 or float64"),
-        ((X, Y.astype(np.float32)), r"^y: must have the dtype of x \(float64\), got float32"),
         ((X[:0], Y[:0]), "^x: must not be empty"),
         ((X[:, :0], Y[:, :0]), "^x: must not be empty"),
         ((X, Y[..., :0]), "^y: must not be empty"),
@@ -192,6 +190,17 @@ def test_bad_examples_are_one_line(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:
         as_examples(*arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [(X.astype(np.float32), Y), (X, Y.astype(np.float32)), (np.sign(X).astype(int), Y)]
+)
+def test_mixed_dtypes_are_promoted(x, y):
+    examples = as_examples(x, y)
+    assert examples.dtype == np.float64
+    part = examples.take(np.arange(len(x)))
+    np.testing.assert_array_equal(part.x, x.astype(np.float64))
+    np.testing.assert_array_equal(part.y, y.astype(np.float64))
 
 
 def test_torch_token_ids_are_refused():

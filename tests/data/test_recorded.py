@@ -154,7 +154,10 @@ def test_writers_refuse_bad_targets(tmp_path, folder, arrays):
         (lambda x, y: (x[0], y[0]), r"^x: must have shape \(n, k, d\)"),
         (lambda x, y: (x[:0], y[:0]), r"^x: must have shape \(n, k, d\), none of them zero"),
         (lambda x, y: (x, y[:3]), r"^y: must have shape \(20, 3, d_out\)"),
-        (lambda x, y: (x, y.astype(np.float32)), "^y: must have the dtype of x"),
+        (
+            lambda x, y: (x.astype(np.float32), y.astype(np.float32)),
+            "^x: must keep the dimensions and dtype of the first batch 4 2 float64",
+        ),
         (
             lambda x, y: (x[..., :3], y),
             "^x: must keep the dimensions and dtype of the first batch 4 2 float64",
@@ -365,9 +368,8 @@ X, Y = np.ones((4, 3, 2)), np.ones((4, 3, 2))
     [
         ({"x": X}, r"must hold x and y"),
         ({"x": X, "y": Y[:3]}, "^y: must have shape"),
-        ({"x": X, "y": Y.astype(np.float32)}, "^y: must have the dtype of x"),
         ({"x": X[0], "y": Y[0]}, "^x: must have three axes"),
-        ({"x": X.astype(int), "y": Y.astype(int)}, "^x: must be float32 or float64"),
+        ({"x": X.astype(bool), "y": Y}, "^x: must be float32 or float64"),
         ({"x": np.array([{}], object), "y": Y}, "^x: must hold numbers, not pickled objects"),
         ({"x": X[:0], "y": Y[:0]}, "^x: must be non-empty"),
         ({"x": X, "y": Y, "mask": np.ones((4, 3))}, "^mask: must be boolean"),
@@ -414,3 +416,15 @@ def test_a_damaged_npz_is_refused(tmp_path, rng):
     (tmp_path / "data.npz").write_bytes(content[:500])
     with pytest.raises(ValueError, match=r"^path: must be a valid \.npz file"):
         Recorded(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(np.float32, np.float64), (np.float64, np.float32), (np.int64, np.float32)]
+)
+def test_mixed_dtypes_are_promoted(tmp_path, dtypes):
+    x, y = (array.astype(dtype) for array, dtype in zip((X, Y), dtypes))
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    with RecordedWriter(tmp_path / "folder") as writer:
+        writer.write(x, y)
+    for path in (tmp_path / "data.npz", tmp_path / "folder"):
+        assert Recorded(path).dtype == np.float64

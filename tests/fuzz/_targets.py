@@ -27,8 +27,8 @@ from attnlearn.engine import Checkpoint, Tools, run_phases
 from attnlearn.engine._checkpoint import _metadata
 from attnlearn.engine._encode import encode
 from attnlearn.oracle import Oracle
-from attnlearn.training import TrainConfig, train_file
-from attnlearn.training._command import load_examples
+from attnlearn.training import TrainConfig
+from attnlearn.training._command import load_examples, train_file
 from attnlearn.training._problem import make_problem
 from tests.fuzz._mutate import mutated_bytes, mutated_json, mutated_text
 

@@ -89,7 +89,7 @@ def test_tokens_that_would_be_rounded_are_refused(layer, x):
 
 
 @pytest.mark.parametrize(
-    "bad", [np.ones((3, 4)), np.ones((2, 3, 5)), np.ones((0, 3, 4)), np.ones((1, 3, 4), int)]
+    "bad", [np.ones((3, 4)), np.ones((2, 3, 5)), np.ones((0, 3, 4)), np.ones((1, 3, 4), complex)]
 )
 def test_bad_questions(layer, bad):
     with pytest.raises(ValueError, match=r"^x: "):

@@ -70,6 +70,10 @@ class Problem:
     draw: Callable[[int, Any], Fresh] | None = None
     call: Callable[[], Any] | None = None
 
+    def __post_init__(self) -> None:
+        if "target" in self.options:  # a target that is met is right as long as its claim is not broken
+            object.__setattr__(self, "right", self.right | {"ON_TARGET"})
+
     def run(self) -> Any:
         """The solution of the library: `recover` on the examples unless the problem has a call of its own."""
         from attnlearn import recover

@@ -256,7 +256,6 @@ def test_two_dask_workers_give_the_same_layer(solution, truth, x) -> None:
         (lambda x, y: recover(x[:10], y[:10]), "x: must hold at least 20 sequences"),
         (lambda x, y: recover(x, y, target=-1.0), "target: must be positive"),
         (lambda x, y: recover(x, y, groups=[1, 2]), "groups: must have one entry per sequence"),
-        (lambda x, y: recover(x, y.astype(np.float32)), "y: must have the dtype of x"),
         (lambda x, y: recover(x, np.full_like(y, np.nan)), "y: must be finite"),
         (lambda x, y: recover(data.Gaussian(4, 8)), "y: must be an oracle"),
     ],

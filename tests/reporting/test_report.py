@@ -12,7 +12,19 @@ import jsonschema
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, Certificate, Check, Claim, Outcome, Phase, Solution, report
+from attnlearn import (
+    AttentionLayer,
+    Certificate,
+    Check,
+    Claim,
+    CompressConfig,
+    Outcome,
+    Phase,
+    Solution,
+    compress,
+    data,
+    report,
+)
 from attnlearn._serialize import schema
 from attnlearn._verdict import verdict
 from attnlearn.cli.__main__ import main
@@ -223,3 +235,15 @@ def test_results_of_version_1_are_read(results, tmp_path: Path) -> None:
     assert ">Certified<" in page
     with pytest.raises(ValueError, match="path: must have version 1 or 2, got 3"):
         as_document(old | {"version": 3})
+
+
+def test_every_key_of_stats_is_documented(results) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text("utf-8")
+    known = set(re.findall(r"`([a-z_]+)`", text[text.index("## `stats`") :]))
+    written = {key for result in results.values() for key in result.get("stats", {})}
+    config = CompressConfig(steps=1, num_examples=300)
+    written |= set(
+        compress(AttentionLayer.random(2, 4), data.Gaussian(3, 4), num_heads=1, config=config).stats
+    )
+    assert len(written) > 30
+    assert not written - known

@@ -284,8 +284,11 @@ def test_bad_configuration_is_named(field, value):
 def test_weights_that_do_not_fit_each_other_are_named():
     with pytest.raises(ValueError, match=r"w: must have shape \(H, d, d\)"):
         TrainedClassifier(np.ones((1, 2, 3)), np.ones((2, 3, 3)))
-    with pytest.raises(ValueError, match="w: must have the dtype of u, float64"):
-        TrainedClassifier(np.ones((1, 2, 3)), np.ones((1, 3, 3), np.float32))
+    mixed = TrainedClassifier(np.ones((1, 2, 3)), np.ones((1, 3, 3), np.float32))
+    assert mixed.dtype == np.float64
+    assert mixed.decision(np.ones((4, 2, 3), np.float32)).dtype == np.float64
+    single = TrainedClassifier(np.ones((1, 2, 3), np.float32), np.ones((1, 3, 3), np.float32))
+    assert single.decision(np.ones((4, 2, 3))).dtype == np.float64
 
 
 def test_other_number_of_tokens_is_named(solution):

@@ -121,7 +121,6 @@ def test_large_scores_stay_finite(seed):
         ({"y": np.ones(3)}, "y: must have shape"),
         ({"u": np.zeros((1, 2, 2))}, "u: must have shape"),
         ({"w": np.zeros((2, 2, 2))}, "w: must have shape"),
-        ({"x": np.zeros((4, 3, 2), np.float32)}, "must have the dtype"),
     ],
 )
 def test_bad_input_is_named(change, message):

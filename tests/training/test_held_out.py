@@ -159,3 +159,13 @@ def test_the_loss_has_an_upper_end_only_with_a_radius(examples):
 def test_a_radius_must_bound_held_out_tokens_too(examples):
     with pytest.raises(ValueError, match="radius: must bound every token norm"):
         trained(examples, (100 * examples[0], examples[1]), radius=20.0)
+
+
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float64), (np.float64, np.float32)])
+def test_copies_in_another_dtype_are_no_new_examples(dtypes):
+    x, y = TokenizedMixture(tokens=3, dim=4).sample(20, seed=0)
+    x = x.astype(np.float32)  # so that every dtype holds the same numbers
+    problem = make_problem(x.astype(dtypes[0]), y, num_heads=1, test=(x.astype(dtypes[1]), y))
+    assert problem.dtype == problem.test[0].dtype == problem.test[1].dtype == np.float64
+    new, _ = sort_out(problem.x, problem.test[0])
+    assert not new.any()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from attnlearn.data import TokenizedMixture
-from attnlearn.training import ReadoutModel, TrainConfig, fit, fit_many, plan, train_file
+from attnlearn.training import ReadoutModel, TrainConfig, fit, fit_many, plan
+from attnlearn.training._command import train_file
 
 EXAMPLES = TokenizedMixture(tokens=3, dim=5).sample(24, seed=1)
 

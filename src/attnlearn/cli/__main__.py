@@ -1,7 +1,7 @@
 """`attnlearn` and `python -m attnlearn.cli`: arguments in, exit code out.
 
-Exit codes: 0 done (and certified where that applies), 1 internal error or lost workers, 2 bad usage or input, 3 finished but not
-certified, 4 the oracle failed, 130 interrupted.
+Exit codes: 0 done (and certified, or on target, where that applies), 1 internal error or lost workers, 2 bad usage or input, 3
+finished, not achieved, 4 the oracle failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 LEAVE_SECONDS = 10.0
 """For what an interrupted command does at its end: temporary folders and programs need well under a second."""
-DONE, INTERNAL, USAGE, NOT_CERTIFIED, ORACLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, INTERNAL, USAGE, NOT_ACHIEVED, ORACLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,25 +44,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = _warn
             return _command(words)
     except CycloptsError as error:
-        return _complain(str(error), USAGE)
+        return complain(str(error), USAGE)
     except ValueError as error:
-        return _complain(str(error), USAGE)
+        return complain(str(error), USAGE)
     except OracleError as error:
-        return _complain(str(error), ORACLE)
+        return complain(str(error), ORACLE)
     except AttnlearnError as error:
         from attnlearn.engine import EngineError
 
-        # Where the workers failed nothing was finished, so that is not "finished but not certified".
-        return _complain(str(error), INTERNAL if isinstance(error, EngineError) else NOT_CERTIFIED)
+        # Where the workers failed nothing was finished, so that is not "finished, not achieved".
+        return complain(str(error), INTERNAL if isinstance(error, EngineError) else NOT_ACHIEVED)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+        return complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         _nobody_reads()
         return DONE
     except Exception as error:
         if os.environ.get("ATTNLEARN_DEBUG"):
             raise
-        return _complain(f"{type(error).__name__}: {error} (ATTNLEARN_DEBUG=1 shows where)", INTERNAL)
+        return complain(f"{type(error).__name__}: {error} (ATTNLEARN_DEBUG=1 shows where)", INTERNAL)
 
 
 def _at_once(words: list[str]) -> str | None:
@@ -105,7 +105,8 @@ def keep_compiled() -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 
-def _complain(text: str, code: int) -> int:
+def complain(text: str, code: int) -> int:
+    """Print one line on standard error, and return the code."""
     if os.environ.get("ATTNLEARN_DEBUG") and code == USAGE:
         import traceback
 

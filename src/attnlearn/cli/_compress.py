@@ -23,7 +23,6 @@ def compress(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     to: str | None = None,
     head_dim: int | None = None,
-    target: float | None = None,
     prefix: Prefix = None,
     source_heads: int | None = None,
     options: Long | None = None,
@@ -44,8 +43,6 @@ def compress(
         Layout of the output; that of the source when left out.
     head_dim
         Width that every head must fit into; set by the layout where it fixes it.
-    target
-        Relative error against the source that must be certified.
     source_heads
         Number of heads of the source, where its file does not say.
     """
@@ -61,9 +58,7 @@ def compress(
     layout = stored if to is None else to
     width = checked_width(layout, source, heads, head_dim)
     config = attnlearn.CompressConfig(head_dim=width)
-    solution = solved(
-        attnlearn.compress, source, recorded, num_heads=heads, target=target, config=config, **keywords
-    )
+    solution = solved(attnlearn.compress, source, recorded, num_heads=heads, config=config, **keywords)
 
     def save(path: Path) -> None:
         save_layout(solution.layer, path, layout=layout, prefix=tensors if to is None else None)

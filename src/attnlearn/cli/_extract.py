@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +24,7 @@ Retries = Annotated[int | None, Parameter(name="--retries")]
 def extract(
     *,
     oracle: OracleSpec,
-    dim: int,
+    dim: int | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     heads: int | None = None,
     budget: int | None = None,
@@ -39,7 +38,7 @@ def extract(
     Parameters
     ----------
     dim
-        Dimension of the tokens.
+        Dimension of the tokens; asked from the oracle when left out.
     output
         Where to write the recovered layer (safetensors).
     heads
@@ -54,8 +53,6 @@ def extract(
         How often a call that failed is tried again (2).
     """
     import attnlearn
-    from attnlearn._errors import NotEstablished
-    from attnlearn.cli.__main__ import ORACLE
     from attnlearn.oracle import parse
 
     options = options or Long()
@@ -64,7 +61,4 @@ def extract(
         solution = solved(
             attnlearn.extract, asked, dim, num_heads=heads, budget=budget, cache=cache, **keywords
         )
-    code = finish(solution, output, options)
-    if options.quiet and code == ORACLE:
-        print(f"attnlearn: {NotEstablished(solution)}", file=sys.stderr)
-    return code
+    return finish(solution, output, options)

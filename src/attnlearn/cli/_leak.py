@@ -14,7 +14,7 @@ from attnlearn.cli._long import Common
 def leak(
     *,
     oracle: OracleSpec,
-    dim: int,
+    dim: int | None = None,
     decimals: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     noise: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
     budget: int | None = None,
@@ -29,7 +29,7 @@ def leak(
     Parameters
     ----------
     dim
-        Dimension of the tokens.
+        Dimension of the tokens; asked from the oracle when left out.
     decimals
         Digits after the point to which answers are rounded, beside the answers as they are.
     noise

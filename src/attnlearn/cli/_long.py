@@ -71,6 +71,12 @@ class Common:
 class Long(Common):
     """Options of every long command."""
 
+    target: float | None = None
+    "Error that is enough: of the function, against the source of a compression, or the training loss."
+
+    time_limit: float | None = None
+    "Seconds after which the run ends with the best answer so far; with a checkpoint it can be resumed."
+
     engine: str | None = None
     "Where to compute: a number of local processes, or dask:ADDRESS of a running cluster."
 
@@ -98,6 +104,8 @@ class Long(Common):
             self.checkpoint,
         )
         return {
+            "target": self.target,
+            "time_limit": self.time_limit,
             "engine": self.engine,
             "checkpoint": self.checkpoint,
             "resume": self.resume,
@@ -122,31 +130,40 @@ def finish(
     solution: Solution, output: Path | None, options: Long, save: Callable[[Path], None] | None = None
 ) -> int:
     """Write the layer (by `save`, if given), the JSON and the report, print the verdict, and return the exit code."""
+    from attnlearn.cli.__main__ import complain
+
     console, writes = options.console, Writes()
     written = None
 
     def save_layer(path: Path) -> None:
-        about = {"outcome": solution.outcome.name, "certified": solution.certified}
+        about = {
+            "outcome": solution.outcome.name,
+            "achieved": solution.achieved,
+            "certified": solution.certified,
+        }
         solution.layer.save(path, provenance=about)
 
     if output is not None and solution.layer is not None:
         written = output if writes.attempt(lambda: (save or save_layer)(output)) else None
     document = with_command(solution.to_json(written))
     writes.attempt(lambda: console.json(document))
-    writes.attempt(lambda: console.verdict(str(solution), solution.certified))
+    writes.attempt(lambda: console.verdict(str(solution), solution.achieved))
     writes.attempt(lambda: console.report(document, options.report))
     if written is not None:
         writes.attempt(lambda: console.text(f"wrote    {written}"))
+    code = _code(solution)
+    if options.quiet and code:
+        writes.attempt(lambda: complain(f"{solution.outcome.name}: {solution.verdict}", code))
     writes.end()
-    return _code(solution)
+    return code
 
 
 def _code(solution: Solution) -> int:
     from attnlearn._result import Outcome
-    from attnlearn.cli.__main__ import DONE, INTERRUPTED, NOT_CERTIFIED, ORACLE
+    from attnlearn.cli.__main__ import DONE, INTERRUPTED, NOT_ACHIEVED, ORACLE
 
     if solution.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     if solution.outcome is Outcome.ORACLE_FAILED:
         return ORACLE
-    return DONE if solution.certified else NOT_CERTIFIED
+    return DONE if solution.achieved else NOT_ACHIEVED

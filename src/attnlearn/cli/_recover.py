@@ -18,8 +18,6 @@ def recover(
     heads: int | None = None,
     method: str = "auto",
     causal: bool | None = None,
-    target: float | None = None,
-    time_limit: float | None = None,
     start: Path | None = None,
     memory: str | None = None,
     options: Long | None = None,
@@ -39,10 +37,6 @@ def recover(
         (attention without a softmax, by least squares).
     causal
         Whether the layer is causal; found from the data when left out.
-    target
-        Function error that is enough.
-    time_limit
-        Seconds after which the run ends with the best answer so far; with a checkpoint it can be resumed.
     start
         A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against
         them, without a search.
@@ -59,8 +53,6 @@ def recover(
         num_heads=heads,
         method=method,
         causal=causal,
-        target=target,
-        time_limit=time_limit,
         start=None if start is None else attnlearn.load(start),
         memory=memory,
         **keywords,

@@ -41,7 +41,7 @@ def train(
     max_steps
         Number of steps.
     """
-    from attnlearn.training import train_file
+    from attnlearn.training._command import train_file
 
     options = options or Long()
     keywords = options.keywords(output)

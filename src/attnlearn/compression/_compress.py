@@ -90,7 +90,8 @@ def compress(
     )  # fmt: skip
     tools = options.tools()
     sides = read_sides(layer, data, mask, num_heads, config.num_examples, seed)
-    return learn(Compression(layer, sides, num_heads, target, config), options, tools)
+    source = layer.astype(sides.fit.x.dtype)
+    return learn(Compression(source, sides, num_heads, target, config), options, tools)
 
 
 class Compression(Learner):

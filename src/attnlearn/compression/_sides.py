@@ -53,8 +53,8 @@ def read_sides(
     x, keep = _tokens(layer, data, mask, num_heads, num_examples, seed)
     require(x.shape[2] == layer.dim, "data", f"must hold tokens of dimension {layer.dim}", x)
     require(x.shape[1] >= 2, "data", "must have at least 2 tokens a sequence", x)
-    common_dtype({"layer": layer.theta, "data": x})
     require_finite(x, "data")
+    x = x.astype(common_dtype({"layer": layer.theta, "data": x}), copy=False)
     y = layer(x, keep)
     units = merged_units(sequence_names(x, keep), None)
     unit = "input" if units is None else "distinct input"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import common_dtype, to_numpy
 
@@ -16,6 +17,7 @@ def to_floats(value: Any, name: str) -> np.ndarray:
     kind = str(getattr(value, "dtype", ""))
     if kind.removeprefix("torch.") in ("bfloat16", "float16"):
         value = value.float() if hasattr(value, "detach") else np.asarray(value).astype(np.float32)
+    require("int" not in kind, name, "must be float32 or float64 (quantized weights lack their scale)", kind)
     return to_numpy(value, name)
 
 

@@ -71,10 +71,11 @@ def from_qkvo(
     arrays: dict[str, Any] = {
         name: None if value is None else to_numpy(value, name) for name, value in named.items()
     }
-    common_dtype(arrays)
+    dtype = common_dtype(arrays)
     for name, array in arrays.items():
         if array is not None:
             require_finite(array, name)
+            arrays[name] = array.astype(dtype, copy=False)
     if arrays["wq"].ndim == 2:
         arrays = _split_heads(arrays, num_heads)
     elif num_heads is not None:

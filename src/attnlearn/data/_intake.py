@@ -9,7 +9,7 @@ import numpy as np
 
 from attnlearn._errors import describe, require
 from attnlearn._layer import as_mask
-from attnlearn._precision import common_dtype, to_numpy
+from attnlearn._precision import promoted, to_numpy
 from attnlearn._types import ArrayLike, Mask
 from attnlearn.data._calibration import PEEK_VALUES
 from attnlearn.data._examples import ArrayPart, Chunk, Examples
@@ -26,7 +26,7 @@ def as_examples(
 ) -> Examples:
     """Examples from arrays x (n, k, d) and y (n, k, d_out), a `Recorded`, or the path of one.
 
-    Arrays are neither copied nor changed; recorded data stays on disk. Sequences of one token show only the
+    Arrays of one dtype are neither copied nor changed; of two dtypes one is promoted. Recorded data stays on disk. Sequences of one token show only the
     sum of the projections, hence `min_tokens`. A file that would unpack to more than `memory` bytes is refused.
 
     >>> as_examples(np.ones((5, 3, 2)), np.ones((5, 3, 4)))
@@ -55,15 +55,15 @@ def _from_arrays(x: ArrayLike, y: ArrayLike | None, mask: ArrayLike | None) -> E
     tokens, outputs = _floats(x, "x"), _floats(y, "y")
     _check_ranks(tokens, outputs)
     _check_shapes(tokens, outputs)
-    common_dtype({"x": tokens, "y": outputs})
+    tokens, outputs = promoted(tokens, outputs)
     _check_swapped(tokens, outputs)
     return Examples([ArrayPart(Chunk(tokens, outputs, _checked_mask(mask, tokens)))])
 
 
 def _floats(value: Any, name: str) -> np.ndarray:
-    kind = getattr(getattr(value, "dtype", None), "kind", None) or str(getattr(value, "dtype", ""))
-    if kind in ("i", "u", "b") or any(word in kind for word in ("int", "bool")):
-        rule = "must hold vectors in float32 or float64, not integers (embed token ids first)"
+    kind = str(getattr(value, "dtype", ""))
+    if "int" in kind and getattr(value, "ndim", 3) < 3:
+        rule = "must hold vectors (n, k, d), not integers (embed token ids first)"
         raise ValueError(f"{name}: {rule}, got {describe(value)}")
     return to_numpy(value, name)
 

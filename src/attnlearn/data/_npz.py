@@ -19,7 +19,7 @@ from numpy.lib import format as npy
 
 from attnlearn._errors import require
 from attnlearn._memory import require_room
-from attnlearn._precision import FLOATS
+from attnlearn._precision import promoted, to_numpy
 from attnlearn.data._calibration import MAX_DEFLATE_RATIO
 from attnlearn.data._examples import ArrayPart, Chunk
 
@@ -41,7 +41,8 @@ class _Member(NamedTuple):
 def open_npz(path: Path, memory: int | None = None) -> ArrayPart:
     """The examples of `path`, checked for shape and dtype; plainly stored ones stay on disk."""
     arrays = read_npz(path, ("x", "y"), ("mask",), mapped=True, memory=memory)
-    chunk = Chunk(arrays["x"], arrays["y"], arrays.get("mask"))
+    x, y = promoted(to_numpy(arrays["x"], "x"), to_numpy(arrays["y"], "y"))
+    chunk = Chunk(x, y, arrays.get("mask"))
     _check(chunk)
     return ArrayPart(chunk)
 
@@ -163,9 +164,7 @@ def _check(chunk: Chunk) -> None:
     x, y, mask = chunk
     for name, array in (("x", x), ("y", y)):
         require(array.ndim == 3, name, "must have three axes (sequences, tokens, coordinates)", array)
-        require(array.dtype in FLOATS, name, "must be float32 or float64", str(array.dtype))
     require(y.shape[:2] == x.shape[:2], "y", f"must have shape {x.shape[:2]} before d_out", y)
-    require(y.dtype == x.dtype, "y", f"must have the dtype of x ({x.dtype})", str(y.dtype))
     if mask is not None:
         require(mask.dtype == np.bool_, "mask", "must be boolean", str(mask.dtype))
         require(mask.shape == x.shape[:2], "mask", f"must have shape {x.shape[:2]}", mask)

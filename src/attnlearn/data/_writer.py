@@ -19,7 +19,7 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._files import read_tensors, temporary_name, to_disk, write_json, write_tensors
-from attnlearn._precision import common_dtype, require_finite, to_numpy
+from attnlearn._precision import promoted, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask
 from attnlearn.data._calibration import SHARD_BYTES
 from attnlearn.data._examples import Chunk, Examples
@@ -110,7 +110,8 @@ class RecordedWriter:
         require(x.ndim == 3 and min(x.shape) >= 1, "x", "must have shape (n, k, d), none of them zero", x)
         fits = y.ndim == 3 and y.shape[:2] == x.shape[:2] and y.shape[2] >= 1
         require(fits, "y", f"must have shape ({x.shape[0]}, {x.shape[1]}, d_out) to go with x", y)
-        shape = (x.shape[2], y.shape[2], common_dtype({"x": x, "y": y}))
+        x, y = promoted(x, y)
+        shape = (x.shape[2], y.shape[2], x.dtype)
         self._shape = self._shape or shape
         rule = "must keep the dimensions and dtype of the first batch {} {} {}".format(*self._shape)
         require(shape == self._shape, "x", rule, "{} {} {}".format(*shape))

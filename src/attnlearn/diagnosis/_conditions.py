@@ -89,11 +89,12 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
             calibration.SEQUENCES, seed=seed
         )
     else:
-        x = to_numpy(tokens, "y").astype(layer.dtype, copy=False)
+        x = to_numpy(tokens, "y")
         good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
         require(good, "y", f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 beside a layer", x)
     given = None if tokens is None else len(x)
-    x = x[: calibration.MOST_SEQUENCES]
+    dtype = np.result_type(x, layer.theta)
+    layer, x = layer.astype(dtype), x[: calibration.MOST_SEQUENCES].astype(dtype, copy=False)
     y = layer(x)
     gap = layer_gap(layer, x, y, seed)
     white = whitening(x, None)

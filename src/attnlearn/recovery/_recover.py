@@ -188,7 +188,7 @@ class Recovery(Learner):
         need = unmet_need(trail)
         if need is not None:
             asked = {} if need.examples is None else {"examples_needed": need.examples}
-            return Solution.failed(outcome(trail, None, num=num), **need.evidence | asked)
+            return Solution(None, outcome(trail, None, num=num), stats=need.evidence | asked)
         extra = None if self.method.check is None else self.method.check(trail)
         ended = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
         return Solution(layer, ended.outcome, ended.certificate, stats=ended.stats)

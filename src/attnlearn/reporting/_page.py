@@ -110,7 +110,7 @@ def check_row(check: dict[str, Any]) -> CheckRow:
         str(check.get("text") or ""),
         check["status"],
         pretty(check.get("value"), 3),
-        SIGNS.get(check.get("direction"), "") + pretty(check.get("threshold"), 3),
+        SIGNS.get(str(check.get("direction")), "") + pretty(check.get("threshold"), 3),
         f"{pretty(slack)} ×" if slack is not None else "–",
         str(check.get("unit") or ""),
         max(bar, 2) if check["status"] in ("holds", "fails") else 0,

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._layer import as_mask
-from attnlearn._precision import common_dtype, require_finite, to_numpy
+from attnlearn._precision import promoted, require_finite, to_numpy
 from attnlearn._types import ArrayLike, OutputBias, Projection
 from attnlearn.scores import Bilinear, Scores
 from attnlearn.scores._products import turn
@@ -185,9 +185,9 @@ def checked_examples(
         f"must have shape {x.shape[:2]} + (d_out,)",
         y,
     )
-    common_dtype({"x": x, "y": y})
     require_finite(x, "x")
     require_finite(y, "y")
+    x, y = promoted(x, y)
     return x, y, None if mask is None else as_mask(mask, x)
 
 
@@ -225,7 +225,8 @@ def regress(
     )
     require(np.isfinite(ridge) and ridge >= 0, "ridge", "must be a finite number >= 0", ridge)
     x, y, keep = checked_examples(x, y, mask, theta.shape[1])
-    dtype = common_dtype({"x": x, "theta": theta, "query_bias": query_bias})
+    x, y, theta, query_bias = promoted(x, y, theta, query_bias)
+    dtype = x.dtype
     white = whitening(x, keep)
     out = y.shape[-1]
     zero = np.zeros((*theta.shape[:2], out))

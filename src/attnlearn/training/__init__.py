@@ -10,7 +10,6 @@ from attnlearn._extras import require_extra
 require_extra("attnlearn.train", "train")
 
 from attnlearn.training import _bounds as bounds
-from attnlearn.training._command import load_examples, train_file
 from attnlearn.training._fit import fit
 from attnlearn.training._gradient import loss_and_gradient
 from attnlearn.training._model import AttentionModel, Model, Weights
@@ -33,8 +32,6 @@ __all__ = [
     "bounds",
     "fit",
     "fit_many",
-    "load_examples",
     "loss_and_gradient",
     "plan",
-    "train_file",
 ]

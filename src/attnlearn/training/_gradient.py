@@ -9,7 +9,7 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._jax import jax
-from attnlearn._precision import common_dtype, precision, require_finite, to_numpy
+from attnlearn._precision import precision, promoted, require_finite, to_numpy
 from attnlearn._types import ArrayLike
 from attnlearn.training._loss import Chunks, cut, evaluate
 from attnlearn.training._model import AttentionModel, Model, Weights, equal_scales
@@ -38,7 +38,8 @@ def loss_and_gradient(
     model = AttentionModel() if model is None else model
     u, w = to_numpy(u, "u"), to_numpy(w, "w")
     x, y = check_examples(x, y)
-    dtype = common_dtype({"x": x, "u": u, "w": w})
+    x, y, u, w = promoted(x, y, u, w)
+    dtype = x.dtype
     rows, dim = model.positions(x.shape[1]), x.shape[2]
     require(
         u.ndim == 3 and u.shape[0] >= 1 and u.shape[1:] == (rows, dim),

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn._errors import describe, require
-from attnlearn._precision import require_finite, to_numpy
+from attnlearn._precision import promoted, require_finite, to_numpy
 from attnlearn._types import ArrayLike
 from attnlearn.data._base import require_count
 from attnlearn.training._calibration import (
@@ -142,7 +142,10 @@ def make_problem(x: ArrayLike, y: ArrayLike, *, num_heads: int, test: Any = None
     require(len(np.unique(y)) == 2, "y", "must hold both labels, -1 and +1", np.unique(y).tolist())
     num_heads = require_count(num_heads, "num_heads")
     settings = {key: value for key, value in settings.items() if value is not None}
-    problem = Problem(x, y, num_heads, test=_check_test(test, x), **settings)
+    held_out = _check_test(test, x)
+    if held_out is not None:  # a copy of a training sequence must have its bytes
+        x, y, *held_out = promoted(x, y, *held_out)
+    problem = Problem(x, y, num_heads, test=None if held_out is None else tuple(held_out), **settings)
     _check_settings(problem)
     return problem
 
@@ -153,8 +156,8 @@ def _check_test(test: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | Non
     pair = isinstance(test, tuple) and len(test) == 2
     require(pair, "test", "must be a pair (x, y)", type(test).__name__)
     held_out = check_examples(*test, name="test ")
-    same = held_out[0].shape[1:] == x.shape[1:] and held_out[0].dtype == x.dtype
-    require(same, "test", f"must have tokens of shape {x.shape[1:]} and dtype {x.dtype} as x", held_out[0])
+    same = held_out[0].shape[1:] == x.shape[1:]
+    require(same, "test", f"must have tokens of shape {x.shape[1:]} as x", held_out[0])
     return held_out
 
 

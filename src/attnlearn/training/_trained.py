@@ -43,17 +43,15 @@ class TrainedClassifier:
     tokens: int = 0
 
     def __post_init__(self) -> None:
+        dtype = np.result_type(self.u, self.w)
         for name in ("u", "w"):
-            array = np.array(getattr(self, name))
+            array = np.array(getattr(self, name), dtype)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         dim = self.u.shape[-1]
         fit = self.u.ndim == 3 and self.u.shape[0] >= 1 and self.w.shape == (self.u.shape[0], dim, dim)
         require(
             fit, "w", "must have shape (H, d, d) where u has (H, positions, d)", (self.u.shape, self.w.shape)
-        )
-        require(
-            self.u.dtype == self.w.dtype, "w", f"must have the dtype of u, {self.u.dtype}", str(self.w.dtype)
         )
         object.__setattr__(self, "tokens", self.tokens or self.u.shape[1])
 
@@ -86,9 +84,10 @@ class TrainedClassifier:
         from attnlearn.training._loss import cut
 
         x = self._tokens(x)
-        with precision(self.dtype):
-            chunks = cut(x, np.ones(len(x), self.dtype), self.num_heads)
-            phi = _values(self.model)(self.weights, equal_scales(self.num_heads, self.dtype), chunks.x)
+        weights = Weights(self.u.astype(x.dtype), self.w.astype(x.dtype))
+        with precision(x.dtype):
+            chunks = cut(x, np.ones(len(x), x.dtype), self.num_heads)
+            phi = _values(self.model)(weights, equal_scales(self.num_heads, x.dtype), chunks.x)
             return np.asarray(phi).reshape(-1)[: len(x)]
 
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "n"]:
@@ -117,9 +116,8 @@ class TrainedClassifier:
             x,
         )
         require(len(x) > 0, "x", "must have at least one sequence", len(x))
-        require(x.dtype == self.dtype, "x", f"must have the dtype of the model ({self.dtype})", str(x.dtype))
         require_finite(x, "x")
-        return x
+        return x.astype(np.result_type(x, self.u), copy=False)
 
     def save(self, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None) -> None:
         """Write one safetensors file, atomically; `provenance` goes into its metadata.

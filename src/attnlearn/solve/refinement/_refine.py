@@ -22,7 +22,7 @@ import numpy as np
 from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
-from attnlearn._precision import common_dtype
+from attnlearn._precision import promoted
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._attend import split_linear
@@ -59,7 +59,8 @@ def refine(
     ('floor', True)
     """
     x, y, keep = checked_examples(x, y, mask, start.dim)
-    dtype = common_dtype({"x": x, "start": start.theta})
+    x, y, _ = promoted(x, y, start.theta)
+    dtype = x.dtype
     require(y.shape[2] == start.out_dim, "y", f"must have {start.out_dim} outputs, as start has", y)
     require(rank is None or rank >= 1, "rank", "must be at least 1", rank)
     white = whitening(x, keep)
