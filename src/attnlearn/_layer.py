@@ -17,7 +17,7 @@ from jaxtyping import Float
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
 from attnlearn._jax import jax
-from attnlearn._precision import common_dtype, require_finite, to_numpy
+from attnlearn._precision import as_mask, common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 from attnlearn.scores import Bilinear
 
@@ -312,13 +312,3 @@ class AttentionLayer:
         from attnlearn._summary import layer_html
 
         return layer_html(self)
-
-
-def as_mask(mask: ArrayLike, tokens: Tokens) -> Mask:
-    """`mask` as booleans (n, k), True where a token is real; every sequence needs one real token."""
-    keep = np.asarray(mask)
-    keep = keep[None] if keep.ndim == 1 else keep
-    require(keep.dtype == np.bool_, "mask", "must be boolean (True where a token is real)", str(keep.dtype))
-    require(keep.shape == tokens.shape[:2], "mask", f"must have shape {tokens.shape[:2]} to go with x", keep)
-    require(bool(keep.any(axis=1).all()), "mask", "must keep at least one token of every sequence", keep)
-    return keep

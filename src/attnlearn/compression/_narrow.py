@@ -10,9 +10,12 @@ mixed tokens. The squared error falls with every half step; that it falls to the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, cg
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
@@ -118,16 +121,19 @@ def _values(gram: np.ndarray, right: np.ndarray, values: Blocks, outputs: np.nda
     def inverse(v: Blocks) -> Blocks:
         return np.stack([scipy.linalg.cho_solve(factor, block) for factor, block in zip(factors, v)])
 
-    rest = back(right) - operator(values)
-    direction = turned_rest = inverse(rest)
-    size = first = float(np.sum(rest * turned_rest))
-    for _ in range(calibration.FACTOR_STEPS):
-        if not size > calibration.FACTOR_ACCURACY**2 * first:
-            break
-        product = operator(direction)
-        step = size / float(np.sum(direction * product))
-        values, rest = values + step * direction, rest - step * product
-        turned_rest = inverse(rest)
-        size, before = float(np.sum(rest * turned_rest)), size
-        direction = turned_rest + size / before * direction
-    return values
+    def linear(function: Callable[[Blocks], Blocks]) -> LinearOperator:
+        def product(flat: np.ndarray) -> np.ndarray:
+            return function(flat.reshape(values.shape)).reshape(-1)
+
+        shape = values.size, values.size
+        return LinearOperator(shape, product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+
+    rest = (back(right) - operator(values)).reshape(-1)
+    step, _ = cg(
+        linear(operator),
+        rest,
+        rtol=calibration.FACTOR_ACCURACY,
+        maxiter=calibration.FACTOR_STEPS,
+        M=linear(inverse),
+    )
+    return values + step.reshape(values.shape)

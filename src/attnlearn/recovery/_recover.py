@@ -21,11 +21,12 @@ from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._types import ArrayLike
 from attnlearn._version import __version__
 from attnlearn.data import as_examples
+from attnlearn.data._intake import is_data_model
 from attnlearn.engine import Checkpoint, Engine, PhaseFailed, Progress, Run, Tools, array_hash, run_phases
 from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
-from attnlearn.recovery._draw import draw_examples, is_data_model
+from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
 from attnlearn.recovery._intake import check_range, check_start, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from
