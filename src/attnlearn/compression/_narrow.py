@@ -23,6 +23,7 @@ from attnlearn.compression import _calibration as calibration
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._drop import Ground
+from attnlearn.solve._rank import largest_rank
 
 Blocks = Float[np.ndarray, "m d r"]
 
@@ -32,7 +33,7 @@ def narrow(layer: AttentionLayer, ground: Ground, width: int) -> AttentionLayer:
     inside = ground.enter(layer)
     scores = np.concatenate([inside.theta, inside.query_bias[:, None, :]], axis=1)
     limited = truncated(scores, width)
-    if rank_within(scores, width) and rank_within(inside.w, width):
+    if max(largest_rank(scores), largest_rank(inside.w)) <= width:
         return layer
     inside = inside._replace(theta=limited[:, :-1], query_bias=limited[:, -1])
     matrix, moment = ground.normal(inside)
@@ -40,14 +41,6 @@ def narrow(layer: AttentionLayer, ground: Ground, width: int) -> AttentionLayer:
         linear = limited_regression(matrix, moment, len(inside.theta), width)
     w, b = split_linear(linear, len(inside.theta))
     return ground.leave(Parameters(inside.theta, w, inside.query_bias, b))
-
-
-def rank_within(matrices: Float[np.ndarray, "m a b"], width: int) -> bool:
-    """Whether every matrix has at most rank `width`, up to rounding."""
-    if width >= min(matrices.shape[1:]):
-        return True
-    values = np.linalg.svd(matrices, compute_uv=False)
-    return bool((values[:, width] <= 1e-12 * np.maximum(values[:, 0], np.finfo(float).tiny)).all())
 
 
 def truncated(matrices: Float[np.ndarray, "m a b"], width: int) -> Float[np.ndarray, "m a b"]:

@@ -14,7 +14,7 @@ from attnlearn.data import Examples
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
-from attnlearn.diagnosis._identifiability import identify, largest_rank
+from attnlearn.diagnosis._identifiability import identify
 from attnlearn.diagnosis._needs import (
     fitted_examples,
     memory,
@@ -22,12 +22,13 @@ from attnlearn.diagnosis._needs import (
     sculpt_examples,
     spectral_examples,
 )
-from attnlearn.diagnosis._weights import independence, largest_cosine
+from attnlearn.diagnosis._weights import independence
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import WIDE_FIRST, WIDE_MOST, WIDTHS
 from attnlearn.recovery._explain import Row
 from attnlearn.recovery._problem import layer_unknowns, unknowns
-from attnlearn.solve._heads import head_separation
+from attnlearn.solve._heads import head_separation, largest_cosine
+from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._white import Whitening
 
 SAID = {

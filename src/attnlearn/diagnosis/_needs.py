@@ -25,7 +25,7 @@ from attnlearn.extraction._polish import score_unknowns, telling
 from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_PER_UNKNOWN
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
-from attnlearn.recovery.sculpt._rows import as_batch, scan
+from attnlearn.recovery.sculpt._rows import as_batch, rows_at, scan
 from attnlearn.recovery.sculpt._state import State as SculptState
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION, SIDE_MOST
 from attnlearn.solve._white import whitening
@@ -66,7 +66,7 @@ def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:
     batch = as_batch(Chunk(x, layer(x), None), white, layer.causal)
     seen = scan(total, batch)
     least = np.minimum(seen.weight, 1 - seen.weight)
-    rows = batch.rows(*np.nonzero((seen.pair <= config.tolerance) & (least >= config.window * seen.pair)))
+    rows = rows_at(batch, *np.nonzero((seen.pair <= config.tolerance) & (least >= config.window * seen.pair)))
     if len(rows.query) == 0:
         return 0.0
     return len(slabs_of(state, rows, config.tolerance, config).offsets) / len(x)
