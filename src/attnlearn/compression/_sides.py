@@ -20,9 +20,8 @@ from attnlearn.compression import _calibration as calibration
 from attnlearn.data import Examples, Recorded
 from attnlearn.data._intake import is_data_model
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
 from attnlearn.solve._sequences import merged_units, sequence_names, without_copies
-from attnlearn.solve._split import Split
+from attnlearn.solve._split import Split, sequences_in_all
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class Sides:
 def sequences_wanted(layer: AttentionLayer, num_heads: int, tokens: int) -> int:
     """Sequences for all three sides: enough fit rows for every column that W multiplies."""
     rows = calibration.ROWS_PER_FEATURE * (num_heads * layer.dim + 1)
-    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
-    return max(calibration.SEQUENCES_LEAST, int(np.ceil(rows / tokens / share)))
+    return max(calibration.SEQUENCES_LEAST, int(np.ceil(sequences_in_all(rows / tokens))))
 
 
 def read_sides(
