@@ -20,8 +20,8 @@ from jaxtyping import Float
 
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
-from attnlearn._parts import as_mask, frozen, put_together, taken_apart
-from attnlearn._precision import require_finite, to_numpy
+from attnlearn._parts import frozen, put_together, taken_apart
+from attnlearn._precision import as_mask, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 from attnlearn.scores import Bilinear, Shown, Visible, as_visible, build, describe, words
 from attnlearn.scores._rotation import as_positions
