@@ -75,9 +75,8 @@ def test_json_follows_the_schema(solution):
     jsonschema.validate(json.loads(json.dumps(solution.to_json())), schema())
 
 
-@pytest.mark.parametrize("optimizer", ["normalized", "polyak", "adam"])
-def test_other_optimizers_learn_but_are_never_certified(optimizer, examples):
-    result = fit(*examples, num_heads=3, optimizer=optimizer, max_steps=150, config=QUICK)
+def test_adam_learns_but_is_never_certified(examples):
+    result = fit(*examples, num_heads=3, optimizer="adam", max_steps=150, config=QUICK)
     assert result.stats["train_loss"] < 0.3
     assert not result.certified
     assert result.certificate.check("R.bound").status is Status.NOT_APPLICABLE
