@@ -5,7 +5,7 @@ theta_k - theta*> + eta_k^2 ‖grad L_k‖^2 and quasi-convexity L_k - L* <= <gr
 
     (2/3) sum eta_k L_k <= (4/3) L* sum eta_k + (D^2 - D_K^2)/2 + (1/2) sum eta_k^2 ‖grad L_k‖^2 + sum eta_k f_k      (k = 0..K-1)
 
-with every term on the right measured by the run (docs/mathematics.md, section 5). No descent is needed, and the bound is on the
+with every term on the right measured by the run (docs/guarantees.md, section 5). No descent is needed, and the bound is on the
 mean loss weighted by eta_k. f_k >= 0 absorbs whatever is missing, so the inequality always holds: it is certified only if sum
 eta_k f_k is at most `ABSORBED` of the right side.
 """

@@ -2,7 +2,7 @@
 
 With L* <= eps/8 at distance D (realizability), K = 5 D^2 / (8 eta L*) steps and eta <= 1/rho, the last training loss is at most
 the mean, which is at most 4 L* = eps/2; with sqrt(H) = c beta2 D^2, c = 26/3, the expected test loss exceeds it by at most 8.5 C
-beta1^2 D^2 / n, C = exp(8.5/(c - 13/6)), which n = 17 C beta1^2 D^2 / eps makes eps/2 (docs/mathematics.md, section 5). Cost: none.
+beta1^2 D^2 / n, C = exp(8.5/(c - 13/6)), which n = 17 C beta1^2 D^2 / eps makes eps/2 (docs/guarantees.md, section 5). Cost: none.
 What can fail: nothing, but the numbers are astronomical, and they assume that larger samples have the same margin.
 """
 
