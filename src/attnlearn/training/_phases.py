@@ -49,7 +49,7 @@ def compare_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[Tr
     chunks, _ = _data(problem)
     found = tangent(problem, begin, tools.rng("tangent"))
     step = choose_step(problem, begin, found, chunks)
-    star = choose_comparator(problem, begin, found, step, chunks)
+    star = choose_comparator(problem, begin, found, _pace(problem, begin, step), chunks)
     info = {
         "gamma": found.margin,
         "tangent_examples": found.examples,
@@ -67,6 +67,17 @@ def compare_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[Tr
         distance=star.distance,
     )
     return state, info
+
+
+def _pace(problem: Problem, begin: Weights, step: float) -> float:
+    """The expected mean length of a step as a multiple of the gradient, which the comparator's cost is about."""
+    if problem.optimizer == "decaying":
+        return 2 * step / problem.max_steps**0.5
+    if problem.optimizer != "normalized":
+        return step
+    chunks, scales = _data(problem)
+    entry, _, _ = finish(problem.model, begin, chunks, scales, begin)
+    return float(step / np.sqrt(max(float(entry.gradient_sq), np.finfo(np.float32).tiny)))
 
 
 def descend_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[TrainState, dict]:
