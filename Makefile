@@ -1,7 +1,10 @@
 # Everything runs inside .venv; nothing outside the project is touched.
 PYTHON ?= python3
 BIN    := .venv/bin
+CORE   := .venv/.core
 STAMP  := .venv/.installed
+# An exact version of torch is installed first and satisfies the package's range: the CPU build, without gigabytes for GPUs.
+TORCH  := torch==2.13.0
 # What the programs under test keep for their next run stays inside .venv too: compiled functions, fonts, a browser's profile.
 KEPT   := XDG_CACHE_HOME=$(CURDIR)/.venv/cache XDG_CONFIG_HOME=$(CURDIR)/.venv/config \
           JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
@@ -14,48 +17,55 @@ help:            ## list the targets
 
 install: $(STAMP)  ## create .venv and install attnlearn with everything its tests need
 
-$(STAMP): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
-	touch $(STAMP)
+$(CORE): pyproject.toml
+	@echo "installing attnlearn into .venv: about a minute"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet -e .
+	@touch $(CORE)
 
-demo: $(STAMP)     ## the main job, on a real layer; ends with demo/report.html
-	$(BIN)/python examples/demo.py
+$(STAMP): $(CORE)
+	@echo "installing what the tests need into .venv: a few minutes"
+	@$(BIN)/python -m pip install --quiet $(TORCH)
+	@$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $(STAMP)
+
+demo: $(CORE)      ## the main job, on a real layer; ends with demo/report.html
+	@$(BIN)/python examples/demo.py
 
 test: $(STAMP)     ## the test suite, without what is marked slow
-	$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
-	$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
+	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-all: $(STAMP) ## the test suite, slow tests included
-	$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m ''
+	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m ''
 
 lint: $(STAMP)     ## ruff and pyright
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
 
 docs: $(STAMP)     ## the API reference, in build/reference; tables of the documents from the benchmark results
-	$(BIN)/python -m benchmarks render
-	$(BIN)/python docs/build_reference.py build/reference
+	@$(BIN)/python -m benchmarks render
+	@$(BIN)/python docs/build_reference.py build/reference
 
 bench-quick: $(STAMP)  ## two minutes of benchmarks
-	$(BIN)/python -m benchmarks quick
+	@$(BIN)/python -m benchmarks quick
 
 bench: $(STAMP)    ## fifteen minutes of benchmarks, about three seeds a row
-	$(BIN)/python -m benchmarks bench
+	@$(BIN)/python -m benchmarks bench
 
 bench-full: $(STAMP)   ## hours; one JSON line a case, resumable
-	$(BIN)/python -m benchmarks full
+	@$(BIN)/python -m benchmarks full
 
 dist: $(STAMP)     ## a wheel and an sdist, smoke-tested in an empty environment
-	rm -rf dist build/smoke
-	$(BIN)/python -m build --outdir dist .
-	$(PYTHON) -m venv build/smoke
-	build/smoke/bin/python -m pip install --quiet dist/*.whl
-	build/smoke/bin/python -c "import attnlearn; layer = attnlearn.AttentionLayer.random(2, 4); print(layer)"
-	build/smoke/bin/attnlearn --version
+	@rm -rf dist build/smoke
+	@$(BIN)/python -m build --outdir dist .
+	@$(PYTHON) -m venv build/smoke
+	@build/smoke/bin/python -m pip install --quiet dist/*.whl
+	@build/smoke/bin/python -c "import attnlearn; layer = attnlearn.AttentionLayer.random(2, 4); print(layer)"
+	@build/smoke/bin/attnlearn --version
 	@du -sm build/smoke | sed "s/\t.*/ MB installed, pip included/"
 
 clean:           ## remove what can be made again
-	rm -rf .venv dist build demo .pytest_cache .ruff_cache
+	@rm -rf .venv dist build demo .pytest_cache .ruff_cache

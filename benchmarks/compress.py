@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn import AttentionLayer, CompressConfig, compress, load
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 from benchmarks.least_error import least_error
 from benchmarks.recover import tokens
 from benchmarks.rivals.pruning import prune

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import beta
 
 from attnlearn import distance
-from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve.certification import certify
 from tests.problems import ALL, ENEMIES, GENERAL, HOSTILE, SCULPTING, UNMODELLED, broken_claims
 from tests.problems._pairs import WRONG, right
@@ -83,7 +83,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 def _pair(case: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     pair = right(rng) if case["family"] == "right" else WRONG[case["family"]](rng)
     half = len(pair.x) // 2
-    fit, held = Held(pair.x[:half], pair.y[:half]), Held(pair.x[half:], pair.y[half:])
+    fit, held = Batch(pair.x[:half], pair.y[:half]), Batch(pair.x[half:], pair.y[half:])
     certificate = certify(pair.layer, held, fit, scale=example_scale(fit))
     broken = broken_claims(certificate, pair.layer, pair.truth, pair.fresh)
     return {

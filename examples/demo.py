@@ -7,17 +7,15 @@
 # %%
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
+import numpy as np
+
+import attnlearn
+from attnlearn import data, distance
+
 ROOT = Path(__file__).resolve().parent.parent
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "demo" / "compiled"))
-
-import numpy as np  # noqa: E402
-
-import attnlearn  # noqa: E402
-from attnlearn import data, distance  # noqa: E402
 
 # %% The truth, used only to make examples and to judge the answer.
 truth = attnlearn.load(ROOT / "tests" / "layers" / "sapiens-vh-layer0.safetensors", dtype=np.float64)

@@ -31,6 +31,7 @@ RANKS = {
             "_files",
             "_memory",
             "_interrupts",
+            "_extras",
             "_jax",
             "engine",
         ],
@@ -42,6 +43,7 @@ RANKS = {
             "_attention",
             "_forward",
             "_layer",
+            "_linear",
             "_canonical",
             "_storage",
             "_summary",
@@ -60,6 +62,18 @@ RANKS = {
 }
 FORBIDDEN = {("recovery", "extraction"), ("extraction", "recovery")}
 HEAVY = {"torch", "transformers", "matplotlib", "pandas", "dask", "distributed", "jinja2"}
+COMPILED = {"_forward.py", "training", "reproduce/_student.py", "recovery/sculpt"}
+"""Where JAX, HiGHS and PIQP may be imported: nothing that a core install runs."""
+LIGHT_SCULPT = {
+    "__init__.py",
+    "_calibration.py",
+    "_config.py",
+    "_rows.py",
+    "_slabs.py",
+    "_source.py",
+    "_state.py",
+}
+"""Modules of sculpting that `conditions` reads, without the extra."""
 
 
 def modules() -> list[Path]:
@@ -114,7 +128,7 @@ ORDER = {
     **dict.fromkeys(["_outcome", "_proposer"], 6),
     **dict.fromkeys(["_of_moment", "_driver", "_conclude"], 7),
     "_of_search": 8,
-    **dict.fromkeys(["_proposers", "sculpt"], 9),
+    **dict.fromkeys(["_proposers", "sculpt", "linear"], 9),
     "_methods": 10,
     **dict.fromkeys(["_explain", "_recover"], 11),
     "__init__": 12,
@@ -140,7 +154,7 @@ def test_imports_inside_recovery_point_one_way(path: Path) -> None:
 
 
 def test_imports_of_sub_packages_of_recovery_go_in_no_circle() -> None:
-    for package in ("moment", "wide", "sculpt"):
+    for package in ("moment", "wide", "sculpt", "linear"):
         paths = {path.stem: path for path in (RECOVERY / package).glob("*.py")}
         needs = {
             stem: {
@@ -172,13 +186,20 @@ def test_functions_and_files_of_recovery_are_short() -> None:
 
 
 def test_jax_is_imported_in_one_place() -> None:
-    """Ctrl-C inside its import may end the process; the modules of sculpting are imported after the layer, so after JAX."""
+    """Ctrl-C inside its import may end the process."""
     direct = {
-        str(path.relative_to(PACKAGE))
-        for path in modules()
-        if any(name[0] == "jax" for name in imported(path, top_level=False))
+        path.name for path in modules() if any(name[0] == "jax" for name in imported(path, top_level=False))
     }
-    assert {name for name in direct if not name.startswith("recovery/sculpt/")} == {"_jax.py"}
+    assert direct == {"_jax.py"}
+
+
+def test_packages_of_extras_are_imported_where_the_extra_is_needed() -> None:
+    bringing = {("attnlearn", "_jax"), ("attnlearn", "_forward"), ("highspy",), ("piqp",)}
+    for path in modules():
+        place = path.relative_to(PACKAGE).as_posix()
+        needs = {name[:size] for name in imported(path, top_level=True) for size in (1, 2)} & bringing
+        light = path.parent.name == "sculpt" and path.name in LIGHT_SCULPT
+        assert not needs or (not light and any(place.startswith(part) for part in COMPILED)), place
 
 
 def public_objects() -> list[tuple[str, object]]:

@@ -36,7 +36,7 @@ def test_ctrl_c_waits_until_jax_is_imported_whole() -> None:
     ended = run(
         "import attnlearn\n"
         "try:\n"
-        "    attnlearn.AttentionLayer\n"
+        "    attnlearn.train\n"
         "except KeyboardInterrupt:\n"
         "    sys.meta_path.pop(0)\n"
         "    print('interrupted', 'jax.numpy' in sys.modules, attnlearn.AttentionLayer.random(1, 2).dim)\n"
@@ -46,7 +46,7 @@ def test_ctrl_c_waits_until_jax_is_imported_whole() -> None:
 
 def test_the_command_line_ends_with_130(tmp_path) -> None:
     ended = run(
-        f"sys.argv[1:] = ['inspect', {str(tmp_path / 'layer.safetensors')!r}]\n"
+        f"sys.argv[1:] = ['train', {str(tmp_path / 'examples.npz')!r}]\n"
         "from attnlearn.cli.__main__ import run\n"
         "run()\n"
     )

@@ -49,17 +49,23 @@ def show(constant: str, measured: str, package: str = "solve", key: str | int | 
     print(f"{name:<27} {', '.join(f'{number:.3g}' for number in numbers):>10}   {measured}", flush=True)
 
 
-def cut(constant: str, what: str, *sides: tuple[str, list[float]], key: str | int | None = None) -> None:
-    """One line for a constant of `recover` that divides values: those that should be below it, and those that should be above.
+def cut(
+    constant: str,
+    what: str,
+    *sides: tuple[str, list[float]],
+    key: str | int | None = None,
+    package: str = "recovery",
+) -> None:
+    """One line for a constant that divides values: those that should be below it, and those that should be above.
 
     Each side has a name and its values.
     """
-    value = getattr(constants("recovery"), constant)
+    value = getattr(constants(package), constant)
     value = value if key is None else value[key]
     (low, below), (high, above) = sides
     fits = max(below) <= value <= min(above)
     said = f"{what}: {low} {span(below, 3)} | {high} {span(above, 3)}: {'separates' if fits else 'OVERLAPS'}"
-    show(constant, said, "recovery", key)
+    show(constant, said, package, key)
 
 
 def span(values, digits: int = 2) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._sequences import evidence_wanted
 from attnlearn.solve._split import Split
 from attnlearn.solve.certification._conditioning import smallest_singular
@@ -68,7 +68,7 @@ def rounding() -> None:
             layer, x = made(seed, dtype)
             truth = layer.replace(w=np.stack([layer.w[0], (tiny * layer.w[1]).astype(dtype)]))
             alone = AttentionLayer(truth.theta[:1], truth.w[:1], truth.query_bias[:1], truth.output_bias)
-            held, lacking = Held(x, layer(x)), Held(x, truth(x))
+            held, lacking = Batch(x, layer(x)), Batch(x, truth(x))
             scale = example_scale(held)
             found = refine(near(layer, seed), x, held.y).layer
             error, without = (unit_errors(*pair, scale).max() for pair in ((found, held), (alone, lacking)))
@@ -101,7 +101,7 @@ def distances() -> None:
             )
             y = two(x)
             one = refine(layer, x, y, config=RefineConfig(lower=False)).layer
-            held = Held(x, y)
+            held = Batch(x, y)
             powers.append(unit_errors(one, held, example_scale(held)).max() / apart**2)
         fits = [refine(near(layer, start), x, layer(x)).layer for start in (1, 2)]
         agree.append(distance(*fits).max)
@@ -119,7 +119,7 @@ def bounds() -> None:
         layer, x = made(seed)
         y = layer(x) + 1e-6 * np.random.default_rng([seed, 4]).standard_normal(x.shape)
         found = refine(layer, x, y).layer
-        clean = Held(x, layer(x))
+        clean = Batch(x, layer(x))
         scale = example_scale(clean)
         error = float(unit_errors(found, clean, scale).max())
         made_bound = parameter_bounds(
@@ -130,7 +130,7 @@ def bounds() -> None:
         own = max(off.query_bias, off.output_bias)
         biases.append(own / made_bound.biases.max() * calibration.PARAMETER_SAFETY)
         rough = layer.astype(np.float32)
-        held = Held(x.astype(np.float32), rough(x.astype(np.float32)))
+        held = Batch(x.astype(np.float32), rough(x.astype(np.float32)))
         floor = rounding_floor(rough, held, scale)
         bound = parameter_bounds(rough, held, error=floor, scale=scale, support=None, rank=None, on_step=None)
         single.append(bound.worst)

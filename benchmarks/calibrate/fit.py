@@ -13,8 +13,8 @@ from attnlearn.recovery._problem import Candidate, Problem, Weights
 from attnlearn.recovery._repairs import fit
 from attnlearn.recovery.moment import count_heads, take_moment, unmix
 from attnlearn.scores import Bilinear
+from attnlearn.solve._batch import Batch, example_scale, unit_errors
 from attnlearn.solve._heads import head_separation
-from attnlearn.solve._held import Held, example_scale, unit_errors
 from attnlearn.solve._split import Split
 from benchmarks.calibrate import cut, show, span
 from benchmarks.calibrate.claims import near
@@ -74,7 +74,7 @@ def margins() -> None:
         y = layer(x)
         noisy = y + 1e-2 * y.std() * normal(seed + 99, *y.shape)
         for found, outputs in ((layer, noisy), (near(layer, seed, 0.01), y)):
-            held = Held(x, outputs)
+            held = Batch(x, outputs)
             errors = unit_errors(found, held, example_scale(held))
             ratios.append(float(errors[:2_000].max() / errors[2_000:].max()))
     below = sum(ratio < calibration.TARGET_MARGIN for ratio in ratios)

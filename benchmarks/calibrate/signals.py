@@ -1,8 +1,7 @@
-"""What is measured before anything is proposed: support, chance, skew, tails, linear fits, causality, and good token scales."""
+"""What is measured before anything is proposed: support, chance, skew, tails, linear fits, and good token scales."""
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from attnlearn import AttentionLayer, data
@@ -11,13 +10,13 @@ from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals, measure
-from attnlearn.recovery._statistics import dependence, looks_causal, nonlinear_share, token_support
+from attnlearn.recovery._statistics import dependence, nonlinear_share, token_support
 from attnlearn.recovery.moment import choose_scale, count_heads, take_moment, unmix
 from attnlearn.solve._split import Split
 from benchmarks.calibrate import cut, instead, show, span
 
 COVERS = (
-    "SUPPORT_TOLERANCE", "SIGNIFICANT", "SKEWED", "HEAVY_TAILS", "LINEAR_SHARE", "CAUSAL", "GOOD_SHARES",
+    "SIGNIFICANT", "SKEWED", "HEAVY_TAILS", "LINEAR_SHARE", "GOOD_SHARES",
 )  # fmt: skip
 SEEDS = range(3)
 
@@ -39,24 +38,6 @@ def measured(problem: Problem, seed: int = 0) -> Signals:
     return found
 
 
-def supports() -> None:
-    """Variances, relative to the largest: of directions that do not exist, and of the smallest one that does."""
-    rounding = {"bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
-    smallest = {"bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-6}
-    for name, dtype in rounding.items():
-        empty, there = [], []
-        for seed in SEEDS:
-            turn = np.linalg.qr(normal(seed, 16, 16))[0]
-            for size, kept in ((0.0, empty), (smallest[name], there)):
-                x = normal(seed + 9, 1_000, 4, 16)
-                x[..., -1] *= size
-                x = (x @ turn).astype(dtype).astype(np.float32 if name == "bfloat16" else dtype)
-                _, spectrum = token_support(as_examples(x, x), np.arange(len(x)))
-                kept.append(float(abs(spectrum[-1]) / spectrum[0]))
-        sides = ("none", empty), (f"a direction of {smallest[name]:g}", there)
-        cut("SUPPORT_TOLERANCE", "least variance over the largest", *sides, key=name)
-
-
 def chance() -> None:
     """Standard errors of means, correlations and kurtosis: of independent Gaussian tokens, and of others."""
 
@@ -64,7 +45,7 @@ def chance() -> None:
         examples, every = as_examples(x, x), np.arange(len(x))
         n, k, r = x.shape
         with instead(SIGNIFICANT=0.0):
-            found = dependence(examples, every, token_support(examples, every)[0], False)
+            found = dependence(examples, every, token_support(examples, every), False)
         means = n * np.sum(found.position_mean**2, axis=1) / r - 1
         between = np.abs(found.position_correlation - np.eye(k)) * np.sqrt(n * r)
         kurtosis = np.abs(found.kurtosis) / np.sqrt(24 / (n * k))
@@ -147,38 +128,6 @@ def linear() -> None:
         cut("LINEAR_SHARE", "share left by the linear fit", *sides, key=name)
 
 
-def causality() -> None:
-    """Shares of the first and of the last row that its own token leaves."""
-
-    def left(x: np.ndarray, y: np.ndarray, place: int) -> float:
-        z = np.column_stack([x[:, place], np.ones(len(x))]).astype(np.float64)
-        rows = y[:, place].astype(np.float64)
-        rest = rows - z @ np.linalg.lstsq(z, rows, rcond=None)[0]
-        return float(np.sum(rest**2) / np.sum((rows - rows.mean(axis=0)) ** 2))
-
-    shares: dict[tuple[bool, int], list[float]] = {}
-    right = []
-    for seed in SEEDS:
-        for causal in (True, False):
-            for noise in (0.0, 3e-3):
-                for tokens in (3, 8):
-                    layer = AttentionLayer.random(2, 12, seed=seed, causal=causal)
-                    examples = posed(layer, normal(seed, 400, tokens, 12), noise).examples
-                    x, y, _ = examples.take(np.arange(400))
-                    for place in (0, -1):
-                        shares.setdefault((causal, place), []).append(left(x, y, place))
-                    white, _ = token_support(examples, np.arange(400))
-                    right.append(looks_causal(examples, np.arange(400), white) == causal)
-    sides = ("causal, noise up to 0.3 %", shares[True, 0]), ("not causal", shares[False, 0])
-    cut("CAUSAL", "share of the first row", *sides)
-    show(
-        "CAUSAL",
-        f"last rows of causal layers {span(shares[True, -1])}, to exceed {calibration.CAUSAL**0.5:g}; "
-        f"{sum(right)} of {len(right)} layers judged rightly",
-        "recovery",
-    )
-
-
 def head_error(found: Signals, truth: AttentionLayer, layer: AttentionLayer) -> float:
     """The relative error of (Theta, c) of the true head that is found worst, as white tokens see it."""
 
@@ -222,7 +171,7 @@ def scales() -> None:
 
 
 def main() -> None:
-    for each in (supports, chance, skew, tails, linear, causality, scales):
+    for each in (chance, skew, tails, linear, scales):
         each()
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import ml_dtypes
 import numpy as np
 
 from attnlearn import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._sequences import find_relatives
+from attnlearn.solve._tokens import Unexplained, unexplained
+from attnlearn.solve._white import whitening
 from attnlearn.solve.certification._conditioning import smallest_singular
-from attnlearn.solve.certification._position import _spread, _white
-from attnlearn.solve.certification._rivals import Held, second_opinion
+from attnlearn.solve.certification._position import _spread
+from attnlearn.solve.certification._rivals import Batch, second_opinion
 from attnlearn.solve.refinement import RefineConfig, refine
-from benchmarks.calibrate import show, span
+from benchmarks.calibrate import cut, show, span
 
 COVERS = (
-    "LEAST_KEYS", "NO_VARIANCE", "ROUNDING_EPS", "COPY_CHANCE", "FAR_MORE", "ENOUGH_SHARE", "NEARLY_ALL", "FEW",
+    "SUPPORT_TOLERANCE", "CAUSAL", "LEAST_KEYS", "NO_VARIANCE", "ROUNDING_EPS", "COPY_CHANCE", "FAR_MORE",
+    "ENOUGH_SHARE", "NEARLY_ALL", "FEW",
 )  # fmt: skip
 SEEDS = range(4)
 
@@ -24,13 +30,17 @@ def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
+def white(x: np.ndarray) -> np.ndarray:
+    return whitening(x, None).tokens(x)
+
+
 def keys() -> None:
     """Layers with the same outputs, by the number of keys."""
     found = {}
     for number in (2, 3):
         layers = [AttentionLayer.random(1, 4, seed=seed) for seed in SEEDS]
         tokens = [normal(seed, 300, number, 4) for seed in SEEDS]
-        opinions = [second_opinion(layer, Held(x, layer(x))) for layer, x in zip(layers, tokens)]
+        opinions = [second_opinion(layer, Batch(x, layer(x))) for layer, x in zip(layers, tokens)]
         found[number] = sum(opinion.rival is not None for opinion in opinions)
     show("LEAST_KEYS", f"rivals of {len(SEEDS)} layers: {found[2]} with two keys, {found[3]} with three")
 
@@ -39,7 +49,7 @@ def variances() -> None:
     """The least variance of stacked tokens, white: free ones, and ones with a relation in either precision."""
 
     def least(x: np.ndarray) -> float:
-        rows = _white(x.astype(np.float64)).reshape(len(x), -1)[: 2 * x[0].size + 28]
+        rows = white(x.astype(np.float64)).reshape(len(x), -1)[: 2 * x[0].size + 28]
         values = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
         return float((values[-1] / values[0]) ** 2)
 
@@ -98,7 +108,7 @@ def shares() -> None:
         guaranteed.append(bound.lower / bound.eigenvalue)
         numbers = normal(seed, 20_000).astype(np.float32)
         values.append(len(np.unique(numbers)) / len(numbers))
-        deficient.append(_spread(_white(x))[1])
+        deficient.append(_spread(white(x))[1])
         shift = {cause.name: cause.evidence for cause in diagnose(x, y).causes}
         position.append(calibration.FEW * shift["position"])
     show("FAR_MORE", f"residual on fresh examples over that on {few}, beside noise: {span(fresh)}")
@@ -110,8 +120,46 @@ def shares() -> None:
     )
 
 
+def supports() -> None:
+    """Variances, relative to the largest: of directions that do not exist, and of the smallest one that does."""
+    rounding = {"bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
+    smallest = {"bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-6}
+    for name, dtype in rounding.items():
+        empty, there = [], []
+        for seed in SEEDS:
+            turn = np.linalg.qr(normal(seed, 16, 16))[0]
+            for size, kept in ((0.0, empty), (smallest[name], there)):
+                x = normal(seed + 9, 1_000, 4, 16)
+                x[..., -1] *= size
+                x = (x @ turn).astype(dtype).astype(np.float32 if name == "bfloat16" else dtype)
+                spectrum = np.linalg.eigvalsh(np.cov(x.reshape(-1, 16).astype(np.float64), rowvar=False))
+                kept.append(float(abs(spectrum[0]) / spectrum[-1]))
+        sides = ("none", empty), (f"a direction of {smallest[name]:g}", there)
+        cut("SUPPORT_TOLERANCE", "least variance over the largest", *sides, key=name, package="solve")
+
+
+def causality() -> None:
+    """Shares of the first and of the last row that its own token leaves."""
+    left: dict[bool, list[Unexplained]] = {True: [], False: []}
+    for seed in SEEDS:
+        for causal, noise, tokens in product((True, False), (0.0, 3e-3), (3, 8)):
+            x = normal(seed, 400, tokens, 12)
+            y = AttentionLayer.random(2, 12, seed=seed, causal=causal)(x)
+            left[causal].append(unexplained(x, y + noise * y.std() * normal(seed + 9, *y.shape), None))
+    first = {causal: [found.first for found in each] for causal, each in left.items()}
+    sides = ("causal, noise up to 0.3 %", first[True]), ("not causal", first[False])
+    cut("CAUSAL", "share of the first row", *sides, package="solve")
+    last = span([found.last for found in left[True]])
+    right = [found.causal == causal for causal, each in left.items() for found in each]
+    show(
+        "CAUSAL",
+        f"last rows of causal layers {last}, to exceed {calibration.CAUSAL**0.5:g}; "
+        f"{sum(right)} of {len(right)} layers judged rightly",
+    )
+
+
 def main() -> None:
-    for measure in (keys, variances, copies, shares):
+    for measure in (supports, causality, keys, variances, copies, shares):
         measure()
 
 

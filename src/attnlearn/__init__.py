@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # every name again, so that editors know its type
     from attnlearn._errors import NotEstablished as NotEstablished
     from attnlearn._errors import OracleError as OracleError
     from attnlearn._layer import AttentionLayer as AttentionLayer
+    from attnlearn._linear import LinearAttentionLayer as LinearAttentionLayer
     from attnlearn._outcome import Outcome as Outcome
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # every name again, so that editors know its type
     from attnlearn.recovery import SpectralConfig as SpectralConfig
     from attnlearn.recovery import explain as explain
     from attnlearn.recovery import recover as recover
+    from attnlearn.recovery.linear import LinearConfig as LinearConfig
     from attnlearn.recovery.sculpt import SculptConfig as SculptConfig
     from attnlearn.reporting import report as report
 
@@ -63,6 +65,8 @@ _EXPORTS = {
     "Explanation": "attnlearn.recovery",
     "ExtractConfig": "attnlearn.extraction",
     "Leak": "attnlearn.extraction",
+    "LinearAttentionLayer": "attnlearn._linear",
+    "LinearConfig": "attnlearn.recovery.linear",
     "MultiHeadAttentionClassifier": "attnlearn.compat",
     "NotEstablished": "attnlearn._errors",
     "OracleError": "attnlearn._errors",

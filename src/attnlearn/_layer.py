@@ -2,13 +2,16 @@
 
 `AttentionLayer` holds what input and output can show: Theta_i (scores), c_i (query bias seen from the keys),
 W_i (value and output projections multiplied) and b. Key biases are invisible and value biases show only
-through b, so neither appears. It is an immutable JAX pytree with NumPy leaves.
+through b, so neither appears. It is immutable, and for JAX a pytree with NumPy leaves: the class is registered when a layer
+is made and the caller has imported JAX, which nothing here does.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +19,6 @@ from jaxtyping import Float
 
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
-from attnlearn._jax import jax
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 from attnlearn.scores import Bilinear
@@ -33,7 +35,6 @@ class Factors(NamedTuple):
     output_bias: Float[np.ndarray, "o"]
 
 
-@jax.tree_util.register_pytree_node_class
 class AttentionLayer:
     """A multi-head attention layer in the form that input and output can show.
 
@@ -89,6 +90,8 @@ class AttentionLayer:
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
         object.__setattr__(self, "causal", bool(causal))
+        if "jax" in sys.modules:
+            _register_pytree()
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"AttentionLayer is immutable: make a new one with replace({name}=...)")
@@ -313,6 +316,14 @@ class AttentionLayer:
         from attnlearn._summary import layer_html
 
         return layer_html(self)
+
+
+@cache
+def _register_pytree() -> None:
+    """Tell JAX, once, how a layer is taken apart and put together."""
+    from attnlearn._jax import jax
+
+    jax.tree_util.register_pytree_node_class(AttentionLayer)
 
 
 def as_mask(mask: ArrayLike, tokens: Tokens) -> Mask:

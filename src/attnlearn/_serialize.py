@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import textwrap
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -98,7 +99,7 @@ def layer_json(
     elif hasattr(layer, "summary_json"):
         entry.update(jsonable(layer.summary_json()))
         inputs = (stats or {}).get("sample_inputs")
-        if isinstance(inputs, SampleInputs):
+        if isinstance(inputs, SampleInputs) and hasattr(layer, "patterns"):
             attended = patterns_json(layer.patterns(inputs.x))
             entry["summary"]["attention"] = {"source": "inputs it was learned from", **attended}
     return jsonable(entry)
@@ -143,8 +144,9 @@ def _direction(check: dict[str, Any]) -> str | None:
 @cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "attnlearn": __version__}
-    for package in ("jax", "numpy", "scipy"):
-        found[package] = metadata.version(package)
+    for package in ("numpy", "scipy", "jax"):
+        with suppress(metadata.PackageNotFoundError):  # JAX comes with an extra
+            found[package] = metadata.version(package)
     return found
 
 

@@ -16,16 +16,19 @@ from attnlearn._files import read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
 from attnlearn._version import __version__
 
-FORMAT = "attnlearn/layer"
+FORMAT, LINEAR_FORMAT = "attnlearn/layer", "attnlearn/linear-layer"
 VERSION = "1"
 
 
 def save_layer(
-    layer: AttentionLayer, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None
+    layer: AttentionLayer,
+    path: str | os.PathLike[str],
+    provenance: Mapping[str, Any] | None,
+    layer_format: str = FORMAT,
 ) -> None:
-    """See `AttentionLayer.save`."""
+    """See `AttentionLayer.save`; the weights of a linear layer are written with its own format."""
     metadata = {
-        "format": FORMAT,
+        "format": layer_format,
         "version": VERSION,
         "causal": json.dumps(layer.causal),
         "provenance": json.dumps({"attnlearn": __version__, **(provenance or {})}),
@@ -33,24 +36,28 @@ def save_layer(
     write_tensors(path, layer.parameters._asdict(), metadata)
 
 
-def is_layer_file(metadata: Mapping[str, str]) -> bool:
-    """Whether a safetensors file's metadata say that attnlearn wrote it."""
-    return metadata.get("format") == FORMAT
+def is_layer_file(metadata: Mapping[str, str], layer_format: str = FORMAT) -> bool:
+    """Whether a safetensors file's metadata say that attnlearn wrote it, as a layer of that kind."""
+    return metadata.get("format") == layer_format
 
 
-def load_layer(path: str | os.PathLike[str]) -> AttentionLayer:
+def load_layer(path: str | os.PathLike[str], layer_format: str = FORMAT) -> AttentionLayer:
     """See `AttentionLayer.load`."""
     tensors, metadata = read_tensors(path)
-    return layer_from_tensors(tensors, metadata, path)
+    return layer_from_tensors(tensors, metadata, path, layer_format)
 
 
 def layer_from_tensors(
-    tensors: Mapping[str, Any], metadata: Mapping[str, str], path: str | os.PathLike[str]
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    path: str | os.PathLike[str],
+    layer_format: str = FORMAT,
 ) -> AttentionLayer:
     """The layer in an attnlearn file that is already read."""
-    if not is_layer_file(metadata):
+    if not is_layer_file(metadata, layer_format):
+        kind = "linear-attention layer" if layer_format == LINEAR_FORMAT else "layer"
         raise ValueError(
-            f"path: must be a layer saved by attnlearn, got {path} (attnlearn.load reads models' layouts)"
+            f"path: must be a {kind} saved by attnlearn, got {path} (attnlearn.load reads models' layouts)"
         )
     if metadata.get("version") != VERSION:
         raise ValueError(

@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer, CompressConfig, NotEstablished, Outcome, compress, data
 from attnlearn.compression._phases import select_error
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._regress import regress
 
 TOKENS, DIM = 5, 6
@@ -71,7 +71,7 @@ def test_the_curve_falls_with_every_head(halved) -> None:
 def test_better_than_the_best_drop_with_refit(halved) -> None:
     layer, solution = halved
     x, fresh = MODEL.sample(3000, seed=0), MODEL.sample(2000, seed=5)
-    held = Held(fresh, layer(fresh))
+    held = Batch(fresh, layer(fresh))
     pruned = []
     for kept in [(i, j) for i in range(4) for j in range(i)]:
         theta, c = layer.theta[list(kept)], layer.query_bias[list(kept)]

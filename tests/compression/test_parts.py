@@ -7,8 +7,8 @@ import numpy as np
 from attnlearn import AttentionLayer, data
 from attnlearn.compression._narrow import limited_regression, narrow, rank_within
 from attnlearn.compression._start import cheapest_pair, one_fewer
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import Ground, drop_prices
-from attnlearn.solve._held import Held
 from attnlearn.solve._regress import regress
 from attnlearn.solve.refinement import RefineConfig, refine
 
@@ -17,7 +17,7 @@ MODEL = data.Gaussian(5, 6)
 
 def ground(layer: AttentionLayer, num: int = 600) -> Ground:
     x = MODEL.sample(num, seed=4)
-    return Ground(Held(x, layer(x)), layer.causal)
+    return Ground(Batch(x, layer(x)), layer.causal)
 
 
 def test_the_price_of_a_drop_is_what_refitting_the_others_costs(seed: int) -> None:

@@ -9,6 +9,7 @@ from attnlearn import AttentionLayer, Outcome, recover
 from attnlearn.data import as_examples
 from attnlearn.recovery._own_token import NONE, OwnToken, own_token
 from attnlearn.recovery._problem import Problem
+from attnlearn.recovery._statistics import token_support
 from attnlearn.solve._split import Split
 
 from ._problems import signals
@@ -39,9 +40,13 @@ def problem(x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> Pro
     return Problem(as_examples(x, y, mask), Split.make(len(x)))
 
 
+def looked(posed: Problem, causal: bool) -> OwnToken:
+    return own_token(posed, causal, token_support(posed.examples, posed.split.fit))
+
+
 def measured(x: np.ndarray, truth: AttentionLayer, times: float) -> OwnToken:
     """The signal of the layer with so many times the tokens added."""
-    return own_token(problem(x, truth(x) + times * x), truth.causal)
+    return looked(problem(x, truth(x) + times * x), truth.causal)
 
 
 @pytest.mark.parametrize("own", [0.0, 2.0])
@@ -99,7 +104,7 @@ def test_a_map_of_the_own_token_that_is_no_identity_is_none(rng, seed):
     x, truth = tokens("gaussian", rng), layer(seed)
     turn = np.linalg.qr(rng.standard_normal((DIM, DIM)))[0]
     turn *= np.sign(np.trace(turn))
-    found = own_token(problem(x, truth(x) + x @ turn), False)
+    found = looked(problem(x, truth(x) + x @ turn), False)
     assert abs(found.multiple) < 0.5
     assert not found.residual
 
@@ -114,7 +119,7 @@ def test_tokens_in_a_subspace_are_compared_with_the_identity_there(rng, seed):
 
 def test_float32_tokens_are_measured_in_float64(rng, seed):
     x, truth = tokens("gaussian", rng).astype(np.float32), layer(seed).astype(np.float32)
-    single, double = (own_token(problem(*both), False) for both in _both_precisions(x, truth(x) + x))
+    single, double = (looked(problem(*both), False) for both in _both_precisions(x, truth(x) + x))
     assert single == pytest.approx(double, abs=1e-5)
     assert single.residual
 
@@ -125,9 +130,9 @@ def _both_precisions(*arrays: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple
 
 def test_outputs_of_another_size_and_padded_tokens_give_none(rng, seed):
     x = tokens("gaussian", rng)
-    assert own_token(problem(x, layer(seed)(x)[..., :5]), False) is NONE
+    assert looked(problem(x, layer(seed)(x)[..., :5]), False) is NONE
     mask = np.arange(TOKENS) < rng.integers(4, TOKENS + 1, NUM)[:, None]
-    assert own_token(problem(x, layer(seed)(x, mask) + x * mask[..., None], mask), False) is NONE
+    assert looked(problem(x, layer(seed)(x, mask) + x * mask[..., None], mask), False) is NONE
     assert not NONE.residual
 
 
@@ -144,7 +149,7 @@ def test_only_the_fit_side_is_read(rng, seed):
     whole = problem(x, truth(x) + x)
     moved = x.copy()
     moved[np.concatenate([whole.split.select, whole.split.certify])] = 1e3
-    assert own_token(problem(moved, truth(x) + x), False) == own_token(whole, False)
+    assert looked(problem(moved, truth(x) + x), False) == looked(whole, False)
 
 
 def one_head_on_its_own_token(seed: int) -> AttentionLayer:

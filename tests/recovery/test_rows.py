@@ -7,7 +7,8 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._rows import RowSource, linear_features, output_whitening, visible_keys, white_tokens
+from attnlearn.recovery._rows import RowSource, linear_features, output_whitening
+from attnlearn.solve._batch import visible_keys
 
 from ._problems import problem, signals, tokens
 
@@ -50,11 +51,11 @@ def test_rows_are_white_tokens_and_what_the_linear_fit_leaves(rng):
     whole = problem(AttentionLayer.random(2, 6), tokens(rng, "normal", 500, 4, 6) + 2.0)
     found = signals(whole)
     (rows,) = RowSource(whole.examples, found, whole.split.fit).whole()
-    assert rows.z.dtype == rows.residual.dtype == np.float32
+    assert rows.tokens.dtype == rows.outputs.dtype == np.float32
     assert rows.visible is None
-    flat = rows.z.reshape(-1, 6)
+    flat = rows.tokens.reshape(-1, 6)
     assert np.abs(np.cov(flat.T) - np.eye(6)).max() < 0.05
-    residual = rows.residual.reshape(-1, 6)
+    residual = rows.outputs.reshape(-1, 6)
     assert np.abs(flat.T @ residual).max() / len(flat) < 1e-3
     assert np.linalg.eigvalsh(residual.T @ residual / len(residual)).max() < 1.1
 
@@ -80,8 +81,8 @@ def test_padding_is_zero_and_outputs_are_left_as_they_are(rng):
     source = RowSource(whole.examples, found, whole.split.fit)
     (rows,) = source.whole()
     real = mask[whole.split.fit]
-    assert not rows.z[~real].any()
-    assert not rows.residual[~real].any()
+    assert not rows.tokens[~real].any()
+    assert not rows.outputs[~real].any()
     z, y, _, flags = next(iter(source.outputs()))
     assert np.array_equal(flags, real[: len(z)].reshape(-1))
     assert np.allclose(y, whole.examples.take(whole.split.fit[: len(y)]).y, atol=1e-6)
@@ -92,4 +93,4 @@ def test_the_mean_is_subtracted_before_rounding(rng):
     whole = problem(AttentionLayer.random(1, 4, scale=0.1), x)
     white = signals(whole).white
     exact = (x - white.mean) @ white.inverse.T
-    assert np.abs(white_tokens(x, white) - exact).max() < 1e-5
+    assert np.abs(white.tokens(x, np.float32) - exact).max() < 1e-5

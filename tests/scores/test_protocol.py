@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnlearn.scores import Bilinear, Scores
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 Make = Callable[[np.random.Generator], Scores]
 

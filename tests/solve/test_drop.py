@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnlearn import AttentionLayer, data
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import Ground, drop_order, drop_prices, select
-from attnlearn.solve._held import Held
 from attnlearn.solve._regress import regress
 
 
@@ -17,7 +17,7 @@ def test_needless_heads_go_first_and_cost_nothing(seed: int) -> None:
     w[4] = 0  # does nothing
     layer = layer.replace(theta=theta, w=w)
     x = data.Gaussian(5, 6).sample(600, seed=seed + 4)
-    ground = Ground(Held(x, layer(x)), layer.causal)
+    ground = Ground(Batch(x, layer(x)), layer.causal)
     order = list(drop_order(ground.enter(layer), ground))
     assert [len(kept) for kept, _ in order] == [4, 3, 2, 1]
     needed = set(order[1][0].tolist())
@@ -28,7 +28,7 @@ def test_needless_heads_go_first_and_cost_nothing(seed: int) -> None:
 def test_every_price_is_that_of_the_heads_before_it(seed: int) -> None:
     layer = AttentionLayer.random(4, 6, bias=True, seed=seed)
     x = data.Gaussian(5, 6).sample(600, seed=seed + 4)
-    ground = Ground(Held(x, layer(x)), layer.causal)
+    ground = Ground(Batch(x, layer(x)), layer.causal)
     inside = ground.enter(layer)
     before = 0.0
     for kept, price in drop_order(inside, ground):

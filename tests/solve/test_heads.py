@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._heads import drop_effects, head_separation, head_visibility, visibility
-from attnlearn.solve._held import Held
 from attnlearn.solve._regress import regress
 
 
-def held_of(x: np.ndarray, mask: np.ndarray | None = None) -> Held:
-    return Held(x, np.zeros((*x.shape[:2], 1)), mask)
+def held_of(x: np.ndarray, mask: np.ndarray | None = None) -> Batch:
+    return Batch(x, np.zeros((*x.shape[:2], 1)), mask)
 
 
 def test_separation_is_the_smallest_relative_distance():
@@ -120,6 +120,6 @@ def test_a_head_that_others_stand_in_for_has_no_effect_beyond_rounding(rng, seed
         np.concatenate([layer.theta, layer.theta[:1]]), np.concatenate([layer.w, layer.w[:1]])
     )
     x = rng.standard_normal((300, 4, 4))
-    effects = drop_effects(twice, Held(x, twice(x)), Held(x, twice(x)), 1.0).max(axis=1)
+    effects = drop_effects(twice, Batch(x, twice(x)), Batch(x, twice(x)), 1.0).max(axis=1)
     assert effects[[0, 2]].max() < 1e-14
     assert effects[1] > 0.1

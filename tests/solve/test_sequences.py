@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._sequences import (
     copy_limit,
     find_relatives,
@@ -250,7 +250,7 @@ def test_without_copies_marks_and_merges(rng):
     x = rng.standard_normal((OWN + OTHER, K, D))
     x[0] = 1.001 * x[OWN]
     x[1] = 1.001 * x[2]
-    held = Held(x[:OWN], np.zeros((OWN, K, 1)))
+    held = Batch(x[:OWN], np.zeros((OWN, K, 1)))
     found = without_copies(held, x[OWN:], None)
     assert found.copied.nonzero()[0].tolist() == [0]
     assert found.groups[1] == found.groups[2]
@@ -261,9 +261,9 @@ def test_without_copies_marks_and_merges(rng):
 
 def test_without_copies_keeps_units_where_nothing_is_related(rng):
     x = rng.standard_normal((OWN + OTHER, K, D))
-    assert without_copies(Held(x[:OWN], x[:OWN]), x[OWN:], None).groups is None
+    assert without_copies(Batch(x[:OWN], x[:OWN]), x[OWN:], None).groups is None
     groups = np.arange(OWN) // 2
-    kept = without_copies(Held(x[:OWN], x[:OWN], groups=groups), x[OWN:], None)
+    kept = without_copies(Batch(x[:OWN], x[:OWN], groups=groups), x[OWN:], None)
     np.testing.assert_array_equal(kept.groups, groups)
     assert not kept.copied.any()
 
@@ -271,7 +271,7 @@ def test_without_copies_keeps_units_where_nothing_is_related(rng):
 def test_without_copies_joins_groups_of_relatives(rng):
     x = rng.standard_normal((OWN + OTHER, K, D))
     x[0] = 1.001 * x[2]
-    found = without_copies(Held(x[:OWN], x[:OWN], groups=np.arange(OWN) // 2), x[OWN:], None)
+    found = without_copies(Batch(x[:OWN], x[:OWN], groups=np.arange(OWN) // 2), x[OWN:], None)
     assert len(set(found.groups[:4].tolist())) == 1
     assert len(np.unique(found.groups)) == OWN // 2 - 1
 
@@ -306,12 +306,12 @@ def test_the_limit_is_below_one_where_everything_is_alike():
 def test_a_sample_without_relatives_speaks_for_all_but_a_stated_share(rng):
     """ln(1e6)/256: with a larger share of relatives a sample of 256 misses them all with probability below 1e-6."""
     x = rng.standard_normal((2_000, K, D))
-    held = Held(x[:1_000], x[:1_000])
+    held = Batch(x[:1_000], x[:1_000])
     found = without_copies(held, x[1_000:], None)
     assert found.hidden == pytest.approx(np.log(1e6) / 256)
     assert not found.copied.any()
-    assert without_copies(Held(x[:256], x[:256]), x[256:], None).hidden == 0  # all were looked at
-    grouped = Held(x[:1_000], x[:1_000], groups=np.arange(1_000) // 2)
+    assert without_copies(Batch(x[:256], x[:256]), x[256:], None).hidden == 0  # all were looked at
+    grouped = Batch(x[:1_000], x[:1_000], groups=np.arange(1_000) // 2)
     assert without_copies(grouped, x[1_000:], None).hidden == 0  # a share of sequences is no share of groups
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from attnlearn.cli._console import Console, Json
 from attnlearn.cli._outputs import require_outputs
 
-CORE = ("jax", "jaxlib", "numpy", "scipy", "safetensors", "joblib", "piqp", "jinja2")
-EXTRAS = {
-    "torch": ("torch",),
-    "dask": ("dask", "distributed"),
-    "sklearn": ("scikit-learn",),
-    "report": ("matplotlib", "pandas"),
-}
+CORE = ("numpy", "scipy", "safetensors", "joblib", "jinja2")
+
+
+def _devices() -> list[str]:
+    """Where training and sculpting run if JAX is installed; everything else runs on the processor."""
+    from attnlearn._extras import installed
+
+    if not installed("train"):
+        return ["cpu"]
+    from attnlearn._jax import jax
+
+    return [str(device) for device in jax.devices()]
 
 
 def doctor(*, json: Json = None) -> None:
@@ -23,7 +28,7 @@ def doctor(*, json: Json = None) -> None:
     import numpy as np
 
     from attnlearn import AttentionLayer, __version__
-    from attnlearn._jax import jax
+    from attnlearn._extras import EXTRAS, installed
 
     require_outputs(json=json)
 
@@ -35,7 +40,7 @@ def doctor(*, json: Json = None) -> None:
 
     versions = {"attnlearn": __version__, "python": platform.python_version()}
     versions |= {package: version(package) or "missing" for package in CORE}
-    extras = {name: all(version(package) for package in packages) for name, packages in EXTRAS.items()}
+    extras = {name: installed(name) for name in EXTRAS}
     layer = AttentionLayer.random(2, 8, seed=1)
     x = np.random.default_rng(0).standard_normal((4, 3, 8))
     gap = float(np.abs(layer(x) - layer.astype(np.float32)(x.astype(np.float32))).max())
@@ -44,7 +49,7 @@ def doctor(*, json: Json = None) -> None:
         "version": 1,
         "versions": versions,
         "extras": extras,
-        "devices": [str(device) for device in jax.devices()],
+        "devices": _devices(),
         "cpus": os.cpu_count(),
         "float32_against_float64": gap,
         "healthy": bool(layer(x).dtype == np.float64 and 0 < gap < 1e-4),
@@ -53,9 +58,8 @@ def doctor(*, json: Json = None) -> None:
     for package, number in versions.items():
         console.text(f"{package:<14}{number}")
     for name, present in extras.items():
-        console.text(
-            f"extra {name:<8}{'installed' if present else f'not installed (pip install attnlearn[{name}])'}"
-        )
+        missing = f"not installed (pip install 'attnlearn[{name}]')"
+        console.text(f"extra {name:<8}{'installed' if present else missing}")
     console.text(f"devices       {', '.join(found['devices'])}; {found['cpus']} CPUs")
     console.text(
         f"self-check    {'both precisions work' if found['healthy'] else 'FAILED: float32 and float64 disagree'}"

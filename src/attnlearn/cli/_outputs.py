@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +78,9 @@ def _require_folder(name: str, path: Path) -> None:
 
 
 def _require_package(name: str, package: str, extra: str) -> None:
-    try:
-        import_module(package)
-    except ImportError:
-        raise ValueError(
-            f"{name}: needs {package}, which is not installed (pip install 'attnlearn[{extra}]')"
-        ) from None
+    from attnlearn._extras import require_extra
+
+    require_extra(name, extra, (package,))
 
 
 class Writes:

@@ -33,7 +33,8 @@ def recover(
     heads
         Number of heads, if you know it; otherwise it is found.
     method
-        auto (a table of proposers, see attnlearn explain), moment, wide or sculpt (the paper's algorithm).
+        auto (a table of proposers, see attnlearn explain), moment, wide, sculpt (the paper's algorithm) or linear
+        (attention without a softmax, by least squares).
     causal
         Whether the layer is causal; found from the data when left out.
     start

@@ -1,5 +1,9 @@
 """attnlearn behind other libraries' interfaces."""
 
+from attnlearn._extras import require_extra
+
+require_extra("MultiHeadAttentionClassifier", "sklearn")
+
 from attnlearn.compat._sklearn import MultiHeadAttentionClassifier
 
 __all__ = ["MultiHeadAttentionClassifier"]

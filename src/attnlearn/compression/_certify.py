@@ -11,12 +11,12 @@ from __future__ import annotations
 from attnlearn._certificate import Certificate
 from attnlearn._layer import AttentionLayer
 from attnlearn.compression._calibration import COVERED, SAYS_NOTHING
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
 from attnlearn.solve.certification import function_claim
 
 
 def certify_compressed(
-    layer: AttentionLayer, held: Held, scale: float, target: float | None, unit: str = "input"
+    layer: AttentionLayer, held: Batch, scale: float, target: float | None, unit: str = "input"
 ) -> Certificate:
     """C1 for `layer` on the certify examples `held`, whose outputs are the source's."""
     limit = SAYS_NOTHING if target is None else target

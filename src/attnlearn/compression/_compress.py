@@ -18,7 +18,7 @@ from attnlearn.compression._certify import certify_compressed
 from attnlearn.compression._phases import Problem, State, counting_phases, first_state, select_error
 from attnlearn.compression._sides import Sides, read_sides
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, learn
-from attnlearn.solve._held import example_scale
+from attnlearn.solve._batch import example_scale
 
 
 @dataclass(frozen=True)

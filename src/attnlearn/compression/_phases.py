@@ -22,8 +22,8 @@ from attnlearn.compression._narrow import narrow
 from attnlearn.compression._sides import Sides
 from attnlearn.compression._start import one_fewer
 from attnlearn.engine import Tools
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import Ground
-from attnlearn.solve._held import Held
 from attnlearn.solve._regress import total_squares
 from attnlearn.solve.refinement import RefineConfig, refine
 
@@ -160,7 +160,7 @@ def _noted(problem: Problem, state: State, layer: AttentionLayer, ground: Ground
     return state, error
 
 
-def select_error(layer: AttentionLayer, held: Held) -> float:
+def select_error(layer: AttentionLayer, held: Batch) -> float:
     """‖F - y‖ over the spread of y about its mean, on these examples."""
     y = held.y if held.mask is None else held.y * held.mask[..., None]
     difference = (layer(held.x, held.mask) - y).astype(np.float64)

@@ -18,8 +18,8 @@ from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, Tokens
 from attnlearn.compression import _calibration as calibration
 from attnlearn.data import Examples, Recorded
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
-from attnlearn.solve._held import Held
 from attnlearn.solve._sequences import merged_units, sequence_names, without_copies
 from attnlearn.solve._split import Split
 
@@ -28,9 +28,9 @@ from attnlearn.solve._split import Split
 class Sides:
     """Disjoint examples: what is fitted, what judges, and what the certificate is read from."""
 
-    fit: Held
-    select: Held
-    certify: Held
+    fit: Batch
+    select: Batch
+    certify: Batch
     unit: str = "input"
 
 
@@ -60,13 +60,10 @@ def read_sides(
     unit = "input" if units is None else "distinct input"
     split = Split.make(len(x), groups=units, unit=unit, seed=seed, name="data")
 
-    def side(indices: np.ndarray) -> Held:
-        own = None if units is None else units[indices]
-        return Held(x[indices], y[indices], None if keep is None else keep[indices], own)
-
+    whole = Batch(x, y, keep, units)
     seen = np.concatenate([split.select, split.fit])
-    certify = without_copies(side(split.certify), x[seen], None if keep is None else keep[seen])
-    return Sides(side(split.fit), side(split.select), certify, unit)
+    certify = without_copies(whole.take(split.certify), x[seen], None if keep is None else keep[seen])
+    return Sides(whole.take(split.fit), whole.take(split.select), certify, unit)
 
 
 def _tokens(

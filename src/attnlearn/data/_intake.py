@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import describe, require
+from attnlearn._layer import as_mask
 from attnlearn._precision import promoted, to_numpy
 from attnlearn._types import ArrayLike, Mask
 from attnlearn.data._calibration import PEEK_VALUES
@@ -100,8 +101,6 @@ def _check_swapped(x: np.ndarray, y: np.ndarray) -> None:
 def _checked_mask(mask: ArrayLike | None, x: np.ndarray) -> Mask | None:
     if mask is None:
         return None
-    from attnlearn._layer import as_mask  # imports JAX, which plain examples do not need
-
     detached = mask.detach().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
     require(detached.ndim == 2, "mask", f"must have shape {x.shape[:2]} to go with x", detached)
     keep = as_mask(detached, x)

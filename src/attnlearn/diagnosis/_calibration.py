@@ -55,6 +55,8 @@ IMPOSSIBLE = 1e12
 """Examples beyond which the weakest value is the rounding of a zero, and no number suffices."""
 SCULPT_SEQUENCES = 16_384
 """Sequences in which agreeing rows are counted."""
+SCULPT_NUMBERS = 2**20
+"""Numbers for each of half a dozen arrays over the pairs of tokens of the rows that are looked at together."""
 SCULPT_HEADS = 3
 """Heads up to which sculpting was seen to end; the yield falls by two orders of magnitude with each."""
 QUERIES_APART = 0.03

@@ -25,7 +25,7 @@ from attnlearn.recovery._explain import rows_of
 from attnlearn.recovery._problem import Need
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._signals import measure
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
     white = whitening(x, None)
     facts = Facts.of_layer(layer, x, y, gap, white, given, seed)
     checks = [
-        *_identifiability.token_checks(x.shape[1], white.basis.shape[1], layer.dim),
+        *_identifiability.token_checks(x.shape[1], white.directions, layer.dim),
         *_weights.weight_checks(layer),
         *_attention.attention_checks(layer, x),
         _attention.nonlinear_check(gap.share, layer.dtype),

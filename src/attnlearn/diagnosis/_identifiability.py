@@ -15,7 +15,7 @@ from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check
 from attnlearn._layer import AttentionLayer
 from attnlearn.diagnosis import _calibration as calibration
-from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve.certification import certify
 
 UNSEEN = {
@@ -27,7 +27,7 @@ UNSEEN = {
 
 def identify(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, support: Support | None) -> Certificate:
     """The certificate that the layer itself would get on these tokens, at the rank that its heads have."""
-    held, rank = Held(x, y), largest_rank(layer.theta)
+    held, rank = Batch(x, y), largest_rank(layer.theta)
     kept = rank if 0 < rank < layer.dim and support is None else None
     with np.errstate(divide="ignore", invalid="ignore"):  # a head without scores has no relative error
         return certify(layer, held, held, scale=example_scale(held), support=support, rank=kept)

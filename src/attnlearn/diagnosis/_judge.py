@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
@@ -28,8 +27,8 @@ from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import WIDE_FIRST, WIDE_MOST, WIDTHS
 from attnlearn.recovery._explain import Row
 from attnlearn.recovery._problem import layer_unknowns, unknowns
-from attnlearn.solve._chunks import Whitening
 from attnlearn.solve._heads import head_separation
+from attnlearn.solve._white import Whitening
 
 SAID = {
     "C2.keys": "with two keys a head equals its negative plus a constant one: only the function can be learned",
@@ -69,7 +68,7 @@ class Facts:
     ) -> Facts:
         """Identifiability on the given tokens, and on tokens that a querying learner would choose."""
         few = slice(calibration.IDENTIFY_SEQUENCES)
-        support = None if white.basis.shape[1] == layer.dim else Support(white.mean, white.basis)
+        support = None if white.directions == layer.dim else white.support
         certificate = queried = identify(layer, x[few], y[few], support)
         if given is not None or not _moderate(layer):  # otherwise queries would be tokens just like these
             chosen = chosen_tokens(layer, x.shape[1], seed)

@@ -15,6 +15,7 @@ Cost: the count of agreeing rows is one pass over a few thousand sequences.
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 
 from attnlearn._layer import AttentionLayer
 from attnlearn.data import Chunk
@@ -24,11 +25,12 @@ from attnlearn.extraction import _calibration as extraction
 from attnlearn.extraction._polish import score_unknowns, telling
 from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_PER_UNKNOWN
 from attnlearn.recovery.sculpt import SculptConfig
-from attnlearn.recovery.sculpt._certify_rows import slabs_of
-from attnlearn.recovery.sculpt._rows import as_batch, scan
+from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_batch, rows_at
+from attnlearn.recovery.sculpt._slabs import slabs_of
 from attnlearn.recovery.sculpt._state import State as SculptState
+from attnlearn.solve._batch import WhiteBatch
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION, SIDE_MOST
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) -> float:
@@ -58,18 +60,34 @@ def whole(fitted: float) -> float:
 def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:
     """Distinct slabs per sequence that sculpting would certify in its first round, with the true sum of projections."""
     config = SculptConfig()
+    if x.shape[1] == 1:  # no second token to agree on
+        return 0.0
     x = x[: calibration.SCULPT_SEQUENCES]
     white = whitening(x, None)
     inside = white.enter(layer.parameters)
     total = np.concatenate([inside.w.sum(axis=0), inside.output_bias[None]])
     state = SculptState(sum=total, sum_spread=np.zeros_like(total), sum_scale=0.0, causal=layer.causal)
     batch = as_batch(Chunk(x, layer(x), None), white, layer.causal)
-    seen = scan(total, batch)
-    least = np.minimum(seen.weight, 1 - seen.weight)
-    rows = batch.rows(*np.nonzero((seen.pair <= config.tolerance) & (least >= config.window * seen.pair)))
+    rows = _in_window(total, batch, config)
     if len(rows.query) == 0:
         return 0.0
     return len(slabs_of(state, rows, config.tolerance, config).offsets) / len(x)
+
+
+def _in_window(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch, config: SculptConfig) -> Rows:
+    """The rows that two tokens explain, looked at in pieces whose pairs fit into memory."""
+    n, k, _ = batch.tokens.shape
+    size, found = max(1, calibration.SCULPT_NUMBERS // k**3), []
+    for start in range(0, n, size):
+        piece = WhiteBatch(*(array[start : start + size] for array in batch))
+        pairs = explain_batch(total, piece)
+        output = np.linalg.norm(piece.outputs - total[-1], axis=2)
+        relative = pairs.residual / np.maximum(output, np.finfo(float).tiny)
+        least = np.minimum(pairs.weight, 1 - pairs.weight)
+        found.append(
+            rows_at(piece, *np.nonzero((relative <= config.tolerance) & (least >= config.window * relative)))
+        )
+    return Rows.join(found)
 
 
 def sculpt_examples(layer: AttentionLayer, x: np.ndarray) -> float:

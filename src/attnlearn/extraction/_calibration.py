@@ -96,6 +96,10 @@ DESIGN_REACH = 3.0
 """Points beyond so many typical norms are penalised: their rounding error grows with them."""
 SLICE_STEPS = 60
 SLICE_DAMPING = 1e-6
+SLICE_GAIN = 1e-2
+"""Steps of a slice, its first damping, and the share of the squared residual below which a step is the last."""
+SLICE_RIDGE = 1e-14
+"""Relative ridge on the triangular factor of the sigmoids: equal ones leave the values finite."""
 DOUBLED_POINTS = 8
 """Queries with the second token doubled that decide signs when the sum rule cannot."""
 
@@ -129,8 +133,8 @@ float32 they fell by 110 to 2,300 (d = 64 and 128, m = 8 and 16): the directions
 SPAN_AMPLIFICATION = 16.0
 """Noise of the values over that of the answers. Queries are added until it is less: one is enough for d = 128, m = 8, rank 16
 (7 to 9), two for d = 64, m = 16, rank 8 (10 to 14), and more changed the error of W by less than a tenth."""
-SPAN_STEPS = 4
-"""Gauss-Newton steps from values that differ by 3 %: the first leaves 1 to 3 % of the change, the fourth rounding."""
+SPAN_STEPS = 8
+"""Gauss-Newton steps from values that differ by 3 %, at most: the first leaves 1 to 3 % of the change, the fourth rounding."""
 SPAN_MISS = 0.05
 """Residual over the change of the answers: the directions must explain it as refine's basin wants it."""
 

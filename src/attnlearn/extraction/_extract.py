@@ -46,10 +46,10 @@ from attnlearn.extraction._separate import separate
 from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
 from attnlearn.oracle import BudgetSpent, Oracle
 from attnlearn.oracle._cache import OracleChanged
+from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._calibration import SMALL_ERROR
 from attnlearn.solve._diagnose import diagnose
 from attnlearn.solve._heads import head_separation
-from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve.certification import certify
 
 
@@ -187,7 +187,7 @@ def conclude(
 ) -> tuple[Certificate, Outcome, dict[str, Any]]:
     """Certify the frozen answer and say how the run ended."""
     dtype = layer.dtype
-    held = Held(state.held_x.astype(dtype), state.held_y.astype(dtype), state.held_mask)
+    held = Batch(state.held_x.astype(dtype), state.held_y.astype(dtype), state.held_mask)
     scale = example_scale(_longest(state, dtype))
     asked = everything_asked(state, dtype)
     rank = None if state.ranks is None else max(1, *state.ranks)
@@ -227,7 +227,7 @@ def conclude(
     return certificate, Outcome.NOT_ATTENTION, figures
 
 
-def everything_asked(state: State, dtype: np.dtype) -> Held:
+def everything_asked(state: State, dtype: np.dtype) -> Batch:
     """Fresh and fitted queries, the longest first: what determines the layer has nothing to do with who saw it."""
     x, y, mask = padded(state.asked_x[::-1], state.asked_y[::-1])
     missing = state.held_x.shape[1] - x.shape[1]
@@ -235,10 +235,10 @@ def everything_asked(state: State, dtype: np.dtype) -> Held:
     mask = np.pad(mask, ((0, 0), (0, missing)))
     pairs = ((state.held_x, x), (state.held_y, y), (state.held_mask, mask))
     x, y, mask = (np.concatenate(pair) for pair in pairs)
-    return Held(x.astype(dtype), y.astype(dtype), mask)
+    return Batch(x.astype(dtype), y.astype(dtype), mask)
 
 
-def _enough_for_whole(layer: AttentionLayer, asked: Held) -> bool:
+def _enough_for_whole(layer: AttentionLayer, asked: Batch) -> bool:
     """Whether the examples determine whole Theta_i: then a Theta of zero need not be taken for granted."""
     m, d, o = layer.w.shape
     scores = score_unknowns(m, d, None)
@@ -248,7 +248,7 @@ def _enough_for_whole(layer: AttentionLayer, asked: Held) -> bool:
 
 def judged_beyond(state: State, layer: AttentionLayer) -> Check:
     """C2 and C3 need an oracle that is no other function on larger tokens, beyond the range that the claims name."""
-    beyond = Held(state.larger_x.astype(layer.dtype), state.larger_y.astype(layer.dtype))
+    beyond = Batch(state.larger_x.astype(layer.dtype), state.larger_y.astype(layer.dtype))
     scale = example_scale(beyond)
     limit = exactness_limit(rounding_floor(layer, beyond, scale), layer.dtype)
     return Check.compare(
@@ -306,7 +306,7 @@ def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certifica
     return certificate.resting_on(check), check.status is Status.HOLDS
 
 
-def _longest(state: State, dtype: np.dtype) -> Held:
+def _longest(state: State, dtype: np.dtype) -> Batch:
     """The longest fitted queries: like the certify ones, so that their outputs set the scale of errors."""
     x, y = next(pair for pair in reversed(list(zip(state.asked_x, state.asked_y))) if len(pair[0]))
-    return Held(x.astype(dtype), y.astype(dtype))
+    return Batch(x.astype(dtype), y.astype(dtype))

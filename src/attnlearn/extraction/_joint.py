@@ -22,9 +22,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn.extraction import _calibration as calibration
-from attnlearn.extraction._logits import Slice, SliceFailed, sigmoid, slice_limit
+from attnlearn.extraction._logits import Slice, SliceFailed, sigmoids, slice_limit
 from attnlearn.extraction._probe import difference_points, features, jacobians, respond
 from attnlearn.extraction._state import Inquiry
+from attnlearn.solve._lm import Fit, Stopping, descend
 
 DEPENDENT = "heads whose values depend on each other were not told apart"
 
@@ -149,58 +150,45 @@ def solve_joint(
 
     `rows` may be one problem for all starts. The first residual that is `enough` ends all.
     """
-    slopes, sizes = slopes.copy(), np.abs(x).max(0).clip(1e-300)
-    slopes, x = slopes * sizes, x / sizes
+    sizes = np.abs(x).max(0).clip(1e-300)
     rows = np.broadcast_to(rows, (len(slopes), *rows.shape[1:]))
     scale = np.sqrt(np.mean(rows**2, axis=(1, 2))).clip(1e-300)
-    rows = rows / scale[:, None, None]
-    fit = _eliminate(slopes, x, shift, rows)
-    damping = np.full(len(slopes), calibration.SEARCH_DAMPING)
-    active = np.arange(len(slopes))
-    for _ in range(calibration.SEARCH_STEPS):
-        if not len(active):
-            break
-        trial = slopes[active] + _joint_step(*(part[active] for part in fit), x, damping[active])
-        new = _eliminate(trial, x, shift, rows[active])
-        cost, new_cost = (np.sum(rest**2, axis=(1, 2)) for rest in (fit[-1][active], new[-1]))
-        better = np.isfinite(new_cost) & (new_cost < cost)
-        good, bad = active[better], active[~better]
-        slopes[good] = trial[better]
-        for part, fresh in zip(fit, new):
-            part[good] = fresh[better]
-        damping[good] = np.maximum(damping[good] / 5, 1e-12)
-        damping[bad] *= 4
-        if np.any(new_cost[better] <= (enough / scale[good]) ** 2 * rows[0].size):
-            break
-        still = 1 - new_cost[better] / cost[better] < calibration.SEARCH_GAIN
-        active = np.setdiff1d(active, np.r_[good[still & (damping[good] < 1e-6)], bad[damping[bad] > 1e4]])
-    values, rest = fit[2] * scale[:, None, None], fit[3] * scale[:, None, None]
-    return slopes / sizes, values, np.sqrt(np.mean(rest**2, axis=(1, 2)))
+    stopping = Stopping(
+        calibration.SEARCH_STEPS, calibration.SEARCH_GAIN, (enough / scale) ** 2 * rows[0].size
+    )
+    problem = _Sums(x / sizes, shift, rows / scale[:, None, None])
+    found = descend(problem, slopes * sizes, calibration.SEARCH_DAMPING, stopping)
+    cost, _, _, values, _ = found.fit
+    return found.unknowns / sizes, values * scale[:, None, None], scale * np.sqrt(cost / rows[0].size)
 
 
-def _eliminate(
-    slopes: np.ndarray, x: np.ndarray, shift: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """Sigmoids with the sum-rule row, an orthonormal basis of them, the best values, and what these leave."""
-    weights = sigmoid(np.einsum("rp,bmp->brm", x, slopes) + shift[:, None])
-    sigma = np.concatenate([weights, np.ones((len(slopes), 1, slopes.shape[1]))], 1)
-    q, r = np.linalg.qr(sigma)
-    image = np.swapaxes(q, 1, 2) @ rows
-    ridge = 1e-12 * np.abs(r).max((1, 2), keepdims=True) * np.eye(r.shape[1])
-    return sigma, q, np.linalg.solve(r + ridge, image), rows - q @ image
+class _Sums:
+    """Slopes of sums of sigmoids, the values eliminated."""
 
+    def __init__(
+        self, x: Float[np.ndarray, "r p"], shift: Float[np.ndarray, "r"], rows: Float[np.ndarray, "b s o"]
+    ) -> None:
+        self.x, self.shift, self.rows = x, shift, rows
 
-def _joint_step(sigma, q, values, rest, x, damping) -> Float[np.ndarray, "b m p"]:
-    """The damped Gauss-Newton step of the slopes with the values eliminated."""
-    b, s, m = sigma.shape
-    width = x.shape[1]
-    moves = np.concatenate([x, np.zeros((1, width))])[:, None] * (sigma * (1 - sigma))[..., None]
-    moves = moves.reshape(b, s, m * width)
-    moves = (moves - q @ (np.swapaxes(q, 1, 2) @ moves)).reshape(b, s, 1, m, width)
-    jacobian = (moves * np.swapaxes(values, 1, 2)[:, None, :, :, None]).reshape(b, -1, m * width)
-    normal = np.swapaxes(jacobian, 1, 2) @ jacobian
-    slope = (np.swapaxes(jacobian, 1, 2) @ rest.reshape(b, -1, 1))[..., 0]
-    diagonal = np.einsum("bkk->bk", normal)
-    unit = np.sqrt(np.maximum(diagonal, 1e-12 * diagonal.max(1, keepdims=True)).clip(1e-300))
-    normal = normal / unit[:, :, None] / unit[:, None, :] + damping[:, None, None] * np.eye(m * width)
-    return (np.linalg.solve(normal, (slope / unit)[..., None])[..., 0] / unit).reshape(b, m, width)
+    def evaluate(self, slopes: Float[np.ndarray, "b m p"], which: np.ndarray) -> Fit:
+        """Squared residual, sigmoids with the sum-rule row, a basis of them, the best values, and what these leave."""
+        sigma, q, r = sigmoids(slopes, self.x, self.shift[:, None])
+        image = np.swapaxes(q, 1, 2) @ self.rows[which]
+        rest = self.rows[which] - q @ image
+        return np.sum(rest**2, axis=(1, 2)), sigma, q, np.linalg.solve(r, image), rest
+
+    def step(self, fit: Fit, damping: np.ndarray) -> Float[np.ndarray, "b m p"]:
+        """The damped Gauss-Newton step, by normal equations."""
+        _, sigma, q, values, rest = fit
+        b, s, m = sigma.shape
+        width = self.x.shape[1]
+        moves = np.concatenate([self.x, np.zeros((1, width))])[:, None] * (sigma * (1 - sigma))[..., None]
+        moves = moves.reshape(b, s, m * width)
+        moves = (moves - q @ (np.swapaxes(q, 1, 2) @ moves)).reshape(b, s, 1, m, width)
+        jacobian = (moves * np.swapaxes(values, 1, 2)[:, None, :, :, None]).reshape(b, -1, m * width)
+        normal = np.swapaxes(jacobian, 1, 2) @ jacobian
+        slope = (np.swapaxes(jacobian, 1, 2) @ rest.reshape(b, -1, 1))[..., 0]
+        diagonal = np.einsum("bkk->bk", normal)
+        unit = np.sqrt(np.maximum(diagonal, 1e-12 * diagonal.max(1, keepdims=True)).clip(1e-300))
+        normal = normal / unit[:, :, None] / unit[:, None, :] + damping[:, None, None] * np.eye(m * width)
+        return (np.linalg.solve(normal, (slope / unit)[..., None])[..., 0] / unit).reshape(b, m, width)

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._state import Inquiry, State
+from attnlearn.solve._lm import Fit, Stopping, descend
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
@@ -233,64 +234,62 @@ def solve_slices(
 
     Returns slopes, values (b, m, o), the residual of one scalar inside the span and the part of g outside it.
     """
-    b, m, _ = slopes.shape
+    m = slopes.shape[1]
     rows = np.concatenate([g, target[:, None]], 1)
-    n = rows.shape[1]
     left, singular, span = np.linalg.svd(rows, full_matrices=False)
     inside = left[:, :, :m] * singular[:, None, :m]
-    outside = np.sqrt((singular[:, m:] ** 2).sum(1) / (n * rows.shape[2]))
+    outside = np.sqrt((singular[:, m:] ** 2).sum(1) / rows[0].size)
     sizes = np.abs(x).max(0).clip(1e-300)
-    slopes = slopes.copy()
-    sigma, values, cost = _evaluate(slopes, x, inside)
-    damping = np.full(b, calibration.SLICE_DAMPING)
-    active = np.arange(b)
-    for _ in range(calibration.SLICE_STEPS):
-        if not len(active):
-            break
-        step = (
-            _slice_step(sigma[active], values[active], inside[active], x / sizes, damping[active], free)
-            / sizes
-        )
-        trial = slopes[active] + step
-        new_sigma, new_values, new_cost = _evaluate(trial, x, inside[active])
-        better = np.isfinite(new_cost) & (new_cost < cost[active])
-        good, bad = active[better], active[~better]
-        gain = 1 - new_cost[better] / cost[good]
-        slopes[good], sigma[good], values[good] = trial[better], new_sigma[better], new_values[better]
-        cost[good] = new_cost[better]
-        damping[good] = np.maximum(damping[good] / 10, 1e-15)
-        damping[bad] = np.maximum(damping[bad] * 8, 1e-10)
-        finished = np.r_[good[(gain < 1e-2) & (damping[good] < 1e-8)], bad[damping[bad] > 1e3]]
-        active = np.setdiff1d(active, finished)
-    return slopes, values @ span[:, :m], np.sqrt(cost / (n * m)), outside
+    found = descend(
+        _Slices(x / sizes, inside, free),
+        slopes * sizes,
+        calibration.SLICE_DAMPING,
+        Stopping(calibration.SLICE_STEPS, calibration.SLICE_GAIN),
+    )
+    cost, _, _, values = found.fit
+    return found.unknowns / sizes, values @ span[:, :m], np.sqrt(cost / (rows.shape[1] * m)), outside
 
 
-def _evaluate(
-    slopes: np.ndarray, x: np.ndarray, inside: np.ndarray
+class _Slices:
+    """Slopes of all displacements, the values eliminated: one small system per displacement and head."""
+
+    def __init__(
+        self, x: Float[np.ndarray, "r p"], inside: Float[np.ndarray, "b s m"], free: Bool[np.ndarray, "m p"]
+    ) -> None:
+        self.x, self.inside, self.free = x, inside, free
+
+    def evaluate(self, slopes: Float[np.ndarray, "b m p"], which: np.ndarray) -> Fit:
+        """Squared residual, answers in their span, sigmoids with the sum-rule row, and the values that fit them best."""
+        sigma, q, r = sigmoids(slopes, self.x)
+        inside = self.inside[which]
+        image = np.swapaxes(q, 1, 2) @ inside
+        return np.sum((inside - q @ image) ** 2, axis=(1, 2)), inside, sigma, np.linalg.solve(r, image)
+
+    def step(self, fit: Fit, damping: np.ndarray) -> Float[np.ndarray, "b m p"]:
+        """One damped Gauss-Newton step, by QR."""
+        _, inside, sigma, values = fit
+        m, free = sigma.shape[2], self.free
+        tiny = 1e-14 * np.abs(values).max((1, 2), keepdims=True) * np.eye(m)
+        goal = (inside @ np.linalg.inv(values + tiny) - sigma).transpose(0, 2, 1)
+        system = _systems(sigma[:, :-1], self.x)
+        system[..., m:] *= free[None, :, None, :]
+        norms = np.sqrt((system**2).sum(2))
+        norms = np.where(norms > 0, norms, 1.0)
+        system = system / norms[:, :, None]
+        width = system.shape[3]
+        ridge = np.sqrt(damping)[:, None, None, None] * np.eye(width)
+        ridge = np.broadcast_to(ridge, (*system.shape[:2], width, width))
+        q, r = np.linalg.qr(np.concatenate([system, ridge], 2))
+        goal = np.concatenate([goal, np.zeros((*goal.shape[:2], width))], 2)
+        solution = np.linalg.solve(r, np.swapaxes(q, 2, 3) @ goal[..., None])[..., 0]
+        return (solution / norms)[..., m:] * free
+
+
+def sigmoids(
+    slopes: Float[np.ndarray, "b m p"], x: Float[np.ndarray, "r p"], shift: Any = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sigmoids with the sum-rule row, the values that fit them best, and the squared residual."""
-    weights = sigmoid(np.einsum("rp,bmp->brm", x, slopes))
+    """Sigmoids with the sum-rule row (b, r + 1, m), and their QR factors, the second one safe to divide by."""
+    weights = sigmoid(np.swapaxes(slopes @ x.T, 1, 2) + shift)
     sigma = np.concatenate([weights, np.ones((len(slopes), 1, slopes.shape[1]))], 1)
     q, r = np.linalg.qr(sigma)
-    image = np.swapaxes(q, 1, 2) @ inside
-    ridge = 1e-14 * np.abs(r).max((1, 2), keepdims=True) * np.eye(r.shape[1])
-    return sigma, np.linalg.solve(r + ridge, image), np.sum((inside - q @ image) ** 2, axis=(1, 2))
-
-
-def _slice_step(sigma, values, inside, x, damping, free) -> Float[np.ndarray, "b m p"]:
-    """One damped Gauss-Newton step in the slopes, in units of the scaled features."""
-    m = sigma.shape[2]
-    tiny = 1e-14 * np.abs(values).max((1, 2), keepdims=True) * np.eye(m)
-    goal = (inside @ np.linalg.inv(values + tiny) - sigma).transpose(0, 2, 1)
-    system = _systems(sigma[:, :-1], x)
-    system[..., m:] *= free[None, :, None, :]
-    norms = np.sqrt((system**2).sum(2))
-    norms = np.where(norms > 0, norms, 1.0)
-    system = system / norms[:, :, None]
-    width = system.shape[3]
-    ridge = np.sqrt(damping)[:, None, None, None] * np.eye(width)
-    ridge = np.broadcast_to(ridge, (*system.shape[:2], width, width))
-    q, r = np.linalg.qr(np.concatenate([system, ridge], 2))
-    goal = np.concatenate([goal, np.zeros((*goal.shape[:2], width))], 2)
-    solution = np.linalg.solve(r, np.swapaxes(q, 2, 3) @ goal[..., None])[..., 0]
-    return (solution / norms)[..., m:] * free
+    return sigma, q, r + calibration.SLICE_RIDGE * np.abs(r).max((1, 2), keepdims=True) * np.eye(r.shape[1])

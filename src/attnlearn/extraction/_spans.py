@@ -27,6 +27,7 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._logits import Slice, sigmoid, slice_limit
 from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._state import Inquiry
+from attnlearn.solve._lm import Fit, Stopping, descend
 
 
 @dataclass(frozen=True)
@@ -113,17 +114,38 @@ def solve_values(
 
     Also the residual of one scalar.
     """
-    stack, heads = np.concatenate(spaces), owners(spaces)
-    change = np.zeros((len(g), len(stack)))
-    for _ in range(calibration.SPAN_STEPS + 1):
-        moves = np.stack([change[:, heads == i] @ space for i, space in enumerate(spaces)], 1)
-        moved = values + moves
+    problem = _Values(values, spaces, g, target)
+    start = np.zeros((len(g), len(problem.stack)))
+    stopping = Stopping(calibration.SPAN_STEPS, calibration.SLICE_GAIN)
+    cost, moved, *_ = descend(problem, start, calibration.SLICE_DAMPING, stopping).fit
+    return moved, np.sqrt(cost / (g[0].size + target.shape[1]))
+
+
+class _Values:
+    """Changes A_i of the values inside their spaces, the sigma_i of every row eliminated."""
+
+    def __init__(
+        self, values: np.ndarray, spaces: list[np.ndarray], g: np.ndarray, target: np.ndarray
+    ) -> None:
+        self.values, self.spaces, self.g, self.target = values, spaces, g, target
+        self.stack, self.heads = np.concatenate(spaces), owners(spaces)
+
+    def evaluate(self, change: Float[np.ndarray, "b s"], which: np.ndarray) -> Fit:
+        """Squared residual, values, sigma_i, and what is left of the rows and of the sum rule."""
+        moves = np.stack([change[:, self.heads == i] @ space for i, space in enumerate(self.spaces)], 1)
+        moved, g = self.values + moves, self.g[which]
         weights = g @ np.linalg.pinv(moved)
-        rest, miss = g - weights @ moved, target - moves.sum(1)
-        slope = np.sum(weights[:, :, heads] * (rest @ stack.T), axis=1) + miss @ stack.T
-        change = change + np.linalg.solve(_normal(moved, spaces, weights), slope[..., None])[..., 0]
-    squares = np.sum(rest**2, axis=(1, 2)) + np.sum(miss**2, axis=1)
-    return moved, np.sqrt(squares / (rest[0].size + miss.shape[1]))
+        rest, miss = g - weights @ moved, self.target[which] - moves.sum(1)
+        return np.sum(rest**2, axis=(1, 2)) + np.sum(miss**2, axis=1), moved, weights, rest, miss
+
+    def step(self, fit: Fit, damping: np.ndarray) -> Float[np.ndarray, "b s"]:
+        """The damped Gauss-Newton step, by normal equations."""
+        _, moved, weights, rest, miss = fit
+        slope = np.sum(weights[:, :, self.heads] * (rest @ self.stack.T), axis=1) + miss @ self.stack.T
+        normal = _normal(moved, self.spaces, weights)
+        diagonal = np.einsum("bss->bs", normal)
+        diagonal *= 1 + damping[:, None]
+        return np.linalg.solve(normal, slope[..., None])[..., 0]
 
 
 def owners(spaces: list[np.ndarray]) -> np.ndarray:

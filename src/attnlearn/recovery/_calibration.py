@@ -39,10 +39,6 @@ from attnlearn.solve._calibration import STEPS_MOST as STEPS_MOST
 # === changes answers =====================================================================================
 
 # --- signals ---------------------------------------------------------------------------------------------
-SUPPORT_TOLERANCE = {"bfloat16": 2e-5, "float32": 1e-11, "float64": 1e-13}
-"""Variance, relative to the largest, below which a direction is outside the support. Rounding leaves about eps^2 of a direction
-that does not exist (bfloat16 1.3e-6 = 2^-16 / 12, float32 4e-15, float64 5e-32), and the summed covariance about 1e-15 of its
-largest entry. float32 tokens whose mantissa ends in 16 zero bits were stored as bfloat16 once."""
 SIGNIFICANT = 6.0
 """Standard errors above which a mean, a correlation or a kurtosis is taken for real: with 128^2 position pairs chance reaches 4.5."""
 SKEWED = 0.5
@@ -55,9 +51,6 @@ the same time."""
 LINEAR_SHARE = {"float32": 1e-9, "float64": 1e-12}
 """Share of the output variance left by the linear fit below which the attention is invisible: the fit is computed in float32
 products with float64 sums, and float32 outputs carry 1e-14 of rounding."""
-CAUSAL = 1e-4
-"""Share of the first row that its own token may leave unexplained under a causal mask (rounding and noise only). The last row must
-leave more than the square root of it, or the comparison says nothing."""
 
 # --- moment ----------------------------------------------------------------------------------------------
 ABOVE_FLOOR = 1.2

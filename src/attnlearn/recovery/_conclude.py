@@ -18,11 +18,11 @@ from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Fit
 from attnlearn.recovery._outcome import Judged, clear_view, outcome
-from attnlearn.recovery._problem import Problem, examples_for, held, layer_unknowns, memorised, rms
+from attnlearn.recovery._problem import Problem, examples_for, layer_unknowns, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
+from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._calibration import LOOK_MOST, SCAN_COORDINATES
-from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._sequences import without_copies
 from attnlearn.solve._uncertainty import standard_errors
 from attnlearn.solve._unknowns import sequences_wanted
@@ -64,7 +64,7 @@ def conclude(
     scale = example_scale(fit)
     certificate = certify(
         best.layer,
-        _certify_side(problem, units.members),
+        certify_side(problem, units.members),
         fit,
         scale=scale,
         support=None if signals.directions == examples.dim else signals.support,
@@ -80,7 +80,7 @@ def conclude(
 
 
 def _concluded(
-    problem: Problem, trail: Trail, best: Fit, certificate: Certificate, fit: Held, scale: float
+    problem: Problem, trail: Trail, best: Fit, certificate: Certificate, fit: Batch, scale: float
 ) -> Conclusion:
     """The outcome that follows from a certificate, and its figures."""
     layer, select = best.layer, problem.select_side()
@@ -103,7 +103,7 @@ def _concluded(
 
 
 def _explained(
-    ended: Outcome, problem: Problem, trail: Trail, best: Fit, judged: Judged, fit: Held, select: Held
+    ended: Outcome, problem: Problem, trail: Trail, best: Fit, judged: Judged, fit: Batch, select: Batch
 ) -> dict[str, Any]:
     """The figures that an outcome asks for."""
     if ended is Outcome.NOT_ATTENTION:
@@ -130,10 +130,10 @@ def _examples_needed(problem: Problem, trail: Trail, best: Fit, judged: Judged) 
     )
 
 
-def _certify_side(problem: Problem, units: np.ndarray | None) -> Held:
+def certify_side(problem: Problem, units: np.ndarray | None) -> Batch:
     """The certify sequences, with near copies of each other as one unit and near copies of other sides marked."""
     examples, split = problem.examples, problem.split
-    side = held(examples, split.certify, units)
+    side = Batch.of(examples, split.certify, units)
     others = np.concatenate([split.select, split.fit])
     most = min(LOOK_MOST, 8 * SCAN_COORDINATES // (examples.tokens * examples.dim))
     others = others[:: max(1, -(-len(others) // max(1, most)))]
@@ -141,7 +141,7 @@ def _certify_side(problem: Problem, units: np.ndarray | None) -> Held:
     return without_copies(side, compared.x, compared.mask)
 
 
-def _standard_errors(best: Fit, fit: Held, select: Held) -> dict[str, Any]:
+def _standard_errors(best: Fit, fit: Batch, select: Batch) -> dict[str, Any]:
     """Expected relative error of every Theta and W, if the residual is independent noise in the outputs."""
     layer = best.layer
     rest = layer(select.x, select.mask) - select.visible

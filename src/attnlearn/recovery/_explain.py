@@ -119,6 +119,9 @@ def explain(
     require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
     drawn = (x, y, seed) if is_data_model(x) else None
     chosen = method_for(method, config, drawn)
+    require(
+        chosen.learn is None, "method", "must have a table of proposers (linear is one regression)", method
+    )
     if drawn is None:
         examples = as_examples(x, y, mask, memory=parse_memory(memory))
     else:

@@ -29,7 +29,7 @@ from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Candidate, Problem, Weights, layer_unknowns, memorised, rms
 from attnlearn.recovery._signals import Signals
-from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve.refinement import RefineConfig, Refined, refine
 
 
@@ -127,7 +127,7 @@ class Fitting:
         self.tried: list[dict[str, Any]] = []
 
     @property
-    def every_example(self) -> Held:
+    def every_example(self) -> Batch:
         """As many fit examples as memory allows."""
         examples = self.problem.examples
         one = 8 * examples.tokens * (examples.dim + examples.out_dim)

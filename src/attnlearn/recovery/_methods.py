@@ -4,24 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from attnlearn._certificate import Check
 from attnlearn._errors import require
+from attnlearn._extras import require_extra
 from attnlearn._layer import AttentionLayer
+from attnlearn._result import Solution
+from attnlearn.engine._pipeline import Phases
+from attnlearn.recovery._conclude import Units
 from attnlearn.recovery._config import SpectralConfig
 from attnlearn.recovery._draw import Chooser
 from attnlearn.recovery._intake import low_rank, start_hash
 from attnlearn.recovery._of_search import MisfitCause
+from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._proposer import Given, Proposer
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._trail import Trail
 from attnlearn.recovery.moment import choose_scale
 
-METHODS = (*TABLES, "sculpt", "spectral")
+METHODS = (*TABLES, "sculpt", "linear", "spectral")
 """The names that `recover` takes; "spectral" is the name that version 0.1 had for "moment"."""
 Drawn = tuple[Any, Any, int]
 """A data model, an oracle and a seed, from which further examples can be drawn."""
+
+
+class Route(Protocol):
+    """What runs instead of a table: phases from a first state, and how what they found is judged."""
+
+    state: Any
+    phases: Phases
+
+    def layer(self, state: Any) -> Any:
+        """The layer that a state holds; None when it holds none."""
+        ...
+
+    def conclude(self, state: Any) -> Solution:
+        """The outcome and the certificate of the last state."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,8 @@ class Method:
     """How the token scale is chosen when a data model is given; None leaves its tokens as they are."""
     check: Callable[[Trail], Check] | None = None
     """A check of its own, made from the last trail, for the certificate."""
+    route: Callable[[Problem, Units, int | None], Route] | None = None
+    """What runs instead of a table, from problem, units and the limit of memory."""
 
 
 def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
@@ -43,6 +65,8 @@ def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
     require(name in METHODS, "method", f"must be one of {', '.join(METHODS)}", name)
     if name == "sculpt":
         return _sculpt(config, drawn)
+    if name == "linear":
+        return _linear(config)
     name = "moment" if name == "spectral" else name
     config = SpectralConfig() if config is None else config
     require(isinstance(config, SpectralConfig), "config", "must be a SpectralConfig", config)
@@ -61,7 +85,10 @@ def method_from(start: AttentionLayer) -> Method:
 
 
 def _sculpt(config: Any, drawn: Drawn | None) -> Method:
-    from attnlearn.recovery.sculpt import SculptConfig, body_check, sculpt_table
+    require_extra("method", "sculpt")
+    from attnlearn.recovery.sculpt import SculptConfig
+    from attnlearn.recovery.sculpt._proposers import sculpt_table
+    from attnlearn.recovery.sculpt._recheck import body_check
 
     config = SculptConfig() if config is None else config
     require(isinstance(config, SculptConfig), "config", "must be a SculptConfig", config)
@@ -69,3 +96,15 @@ def _sculpt(config: Any, drawn: Drawn | None) -> Method:
     return Method(
         "sculpt", sculpt_table(config, drawn), config, held, check=lambda trail: body_check(trail.body)
     )
+
+
+def _linear(config: Any) -> Method:
+    from attnlearn.recovery.linear import LinearConfig, LinearRoute
+
+    config = LinearConfig() if config is None else config
+    require(isinstance(config, LinearConfig), "config", "must be a LinearConfig", config)
+
+    def route(problem: Problem, units: Units, memory: int | None) -> Route:
+        return LinearRoute(problem, units, config, memory)
+
+    return Method("linear", (), config, config.num_examples, route=route)

@@ -18,6 +18,7 @@ import numpy as np
 
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
+from attnlearn.solve._white import Whitening
 
 
 class OwnToken(NamedTuple):
@@ -36,7 +37,7 @@ class OwnToken(NamedTuple):
 NONE = OwnToken(0.0, 0.0)
 
 
-def own_token(problem: Problem, causal: bool) -> OwnToken:
+def own_token(problem: Problem, causal: bool, white: Whitening) -> OwnToken:
     """The signal, from as many sequences as 2 d unknowns ask for; none where outputs are no tokens, or tokens are padded."""
     examples = problem.examples
     k, d = examples.tokens, examples.dim
@@ -52,9 +53,7 @@ def own_token(problem: Problem, causal: bool) -> OwnToken:
     else:
         others, rows, seen = (x.sum(axis=1, keepdims=True) - x) / (k - 1), slice(None), k - 1
     own, others, out = (part[:, rows].reshape(-1, d) for part in (x, others, y))
-    values, vectors = np.linalg.eigh(own.T @ own)
-    basis = vectors[:, values > calibration.SUPPORT_TOLERANCE["float32"] * values[-1]]
-    r = basis.shape[1]
+    basis, r = np.linalg.qr(white.basis)[0], white.directions
     solution = np.linalg.lstsq(np.concatenate([own @ basis, others @ basis], axis=1), out, rcond=None)[0]
     inside = solution @ basis
     extra = inside[:r] - inside[r:] / seen  # uniform attention weighs own and other tokens alike

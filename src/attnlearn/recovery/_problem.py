@@ -17,8 +17,8 @@ from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.engine import storable
 from attnlearn.recovery import _calibration as calibration
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
-from attnlearn.solve._held import Held
 from attnlearn.solve._split import Split
 
 storable(Outcome)
@@ -44,13 +44,13 @@ class Problem:
         """Scalar equations on the fit side."""
         return len(self.split.fit) * self.examples.tokens * self.examples.out_dim
 
-    def fit_side(self, most: int | None = None) -> Held:
+    def fit_side(self, most: int | None = None) -> Batch:
         """The first fit examples as arrays."""
-        return held(self.examples, self.split.fit[:most])
+        return Batch.of(self.examples, self.split.fit[:most])
 
-    def select_side(self) -> Held:
+    def select_side(self) -> Batch:
         """The select examples as arrays."""
-        return held(self.examples, self.split.select)
+        return Batch.of(self.examples, self.split.select)
 
 
 @storable
@@ -108,12 +108,6 @@ class Need:
     final: bool = False
     """Whether nothing else need be tried."""
     evidence: dict[str, Any] = field(default_factory=dict)
-
-
-def held(examples: Examples, indices: np.ndarray, groups: np.ndarray | None = None) -> Held:
-    """The examples at `indices` as arrays."""
-    x, y, mask = examples.take(indices)
-    return Held(x, y, mask, None if groups is None else groups[indices])
 
 
 def unknowns(heads: int, dim: int, out_dim: int, rank: int | None = None) -> int:

@@ -67,7 +67,7 @@ def recover(
     raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
     only claim C1 at that function error is asked for: the run stops there, in about half the time. A `start` that is nearly right takes the place of the search: weights from a file are refined
     on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
-    run): "auto", "moment", "wide" or "sculpt". `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
+    run): "auto", "moment", "wide" or "sculpt"; "linear" fits a `LinearAttentionLayer` by least squares. `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
     with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
     `stats["plan"]` holds what was expected.
 
@@ -90,7 +90,8 @@ def recover(
     taken = take_in(given, chosen, start, tools)
     if isinstance(taken, Solution):
         return handed_over(taken, options)
-    return learn(Recovery(taken, chosen), options, tools)
+    kind = Recovery if chosen.route is None else DirectRecovery
+    return learn(kind(taken, chosen), options, tools)
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,27 @@ class Recovery(Learner):
         extra = None if self.method.check is None else self.method.check(trail)
         ended = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
         return Solution(layer, ended.outcome, ended.certificate, stats=ended.stats)
+
+
+class DirectRecovery(Recovery):
+    """`recover` by a method that has a route of its own instead of proposers."""
+
+    def __init__(self, taken: Taken, method: Method) -> None:
+        super().__init__(taken, method)
+        self.route = method.route(taken.problem, taken.units, taken.known["plan"].memory_limit)
+        self.state, self.phases = self.route.state, self.route.phases
+
+    def so_far(self, state: Any) -> tuple[Any, dict[str, Any]]:
+        """The layer that the route has found."""
+        return self.route.layer(state), _stats(Trail(), self.problem, self.method) | self.taken.known
+
+    def finished(self, state: Any) -> bool:
+        """Whether there is a layer to judge."""
+        return self.route.layer(state) is not None
+
+    def conclude(self, run: Run, layer: Any, tools: Tools) -> Solution:
+        """As the route judges."""
+        return self.route.conclude(run.state)
 
 
 def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:

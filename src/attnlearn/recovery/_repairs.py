@@ -20,10 +20,10 @@ from attnlearn.recovery._fit import Attempt, Fit, Fitting, Start, Verdict, verdi
 from attnlearn.recovery._problem import Candidate, Problem, Weights, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
+from attnlearn.solve._batch import unit_errors
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
 from attnlearn.solve._drop import Ground, drop_order
 from attnlearn.solve._heads import head_separation, head_visibility
-from attnlearn.solve._held import Held, unit_errors
 from attnlearn.solve.refinement import Refined
 
 SHORT = {"max_steps": calibration.SHORT_STEPS}
@@ -101,7 +101,7 @@ def drop_a_needless_head(fitting: Fitting, best: Attempt) -> Start | None:
         return None
     rows = int(calibration.EQUATIONS_PER_UNKNOWN) * layer.query_bias.size
     some = fitting.side.first(max(calibration.LEAST_ROWS // 4, rows // fitting.side.x.shape[1]))
-    ground = Ground(Held(some.x.astype(np.float64), some.y.astype(np.float64), some.mask), layer.causal)
+    ground = Ground(some.astype(np.float64), layer.causal)
     kept, _ = next(iter(drop_order(ground.enter(layer), ground)))
     heads = (layer.theta[kept], layer.w[kept], layer.query_bias[kept])
     return best.then(AttentionLayer(*heads, layer.output_bias, causal=layer.causal), limits=LONG)

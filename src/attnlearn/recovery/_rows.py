@@ -7,32 +7,15 @@ CACHE_BYTES the chunks are kept, above they are recomputed in every pass, so mem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attnlearn._types import Mask
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.solve._chunks import Whitening
-
-
-class Rows(NamedTuple):
-    """One chunk: white tokens, whitened residual outputs, visible keys (None: all)."""
-
-    z: Float[np.ndarray, "n k r"]
-    residual: Float[np.ndarray, "n k o"]
-    visible: Bool[np.ndarray, "n k k"] | None
-
-
-def visible_keys(k: int, mask: Mask | None, causal: bool) -> Bool[np.ndarray, "n k k"] | None:
-    """Which keys each query sees, (n or 1, query, key); queries that are padding see none. None: all."""
-    allowed = np.tril(np.ones((k, k), bool))[None] if causal else None
-    if mask is not None:
-        pairs = mask[:, :, None] & mask[:, None, :]
-        allowed = pairs if allowed is None else allowed & pairs
-    return allowed
+from attnlearn.solve._batch import WhiteBatch, visible_keys
+from attnlearn.solve._white import Whitening
 
 
 def linear_features(
@@ -98,14 +81,14 @@ class RowSource:
         self.examples, self.signals, self.indices = examples, signals, indices
         self.num = len(indices)
         self.k = examples.tokens
-        self.dim = signals.white.basis.shape[1]
+        self.dim = signals.white.directions
         self.out_dim = examples.out_dim
         self.whitening = output_whitening(signals.residual_covariance)[0]
         size = 4 * self.num * self.k * (self.dim + self.out_dim)
-        self._cache: list[Rows] | None = [] if size <= calibration.CACHE_BYTES else None
+        self._cache: list[WhiteBatch] | None = [] if size <= calibration.CACHE_BYTES else None
         self._complete = False
 
-    def chunks(self, vectors: int, block: slice | None = None) -> Iterator[Rows]:
+    def chunks(self, vectors: int, block: slice | None = None) -> Iterator[WhiteBatch]:
         """Chunks of a block of sequences, small enough that `vectors` products of each stay in cache."""
         block = slice(0, self.num) if block is None else block
         size = self._chunk_size(vectors, block.stop - block.start)
@@ -121,7 +104,7 @@ class RowSource:
             visible = (
                 whole.visible if whole.visible is None or len(whole.visible) == 1 else whole.visible[rows]
             )
-            yield Rows(whole.z[rows], whole.residual[rows], visible)
+            yield WhiteBatch(whole.tokens[rows], whole.outputs[rows], visible)
 
     def _chunk_size(self, vectors: int, sequences: int) -> int:
         """Sequences of one chunk: equal shares of a block, a power of two in number, so that threads end together."""
@@ -130,9 +113,9 @@ class RowSource:
         shares = max(calibration.SPARE, 1 << max(0, int(np.ceil(np.log2(max(least, 1))))))
         return max(1, -(-sequences // shares))
 
-    def _filled(self) -> Rows:
+    def _filled(self) -> WhiteBatch:
         """All rows in one place, written chunk by chunk so that they are never there twice."""
-        whole: Rows | None = None
+        whole: WhiteBatch | None = None
         start = 0
         for rows in self._fresh(1024):
             if whole is None:
@@ -140,8 +123,8 @@ class RowSource:
                 visible = rows.visible
                 if visible is not None and len(visible) > 1:
                     visible = np.empty((self.num, *visible.shape[1:]), bool)
-                whole = Rows(z, residual, visible)
-            stop = start + len(rows.z)
+                whole = WhiteBatch(z, residual, visible)
+            stop = start + len(rows.tokens)
             for there, part in zip(whole, rows):
                 if part is not None and len(part) == stop - start:
                     there[start:stop] = part
@@ -149,39 +132,24 @@ class RowSource:
         assert whole is not None, "a source holds at least one sequence"
         return whole
 
-    def whole(self) -> tuple[Rows]:
+    def whole(self) -> tuple[WhiteBatch]:
         """All rows at once; for a few sequences only."""
-        return (_joined(list(self._fresh(max(1, self.num)))),)
+        return (next(self._fresh(max(1, self.num))),)
 
     def outputs(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
         """White tokens, the outputs as they are, visible keys and which rows (n k) are real."""
         for x, y, mask in self.examples.chunks(256, self.indices):
-            z = white_tokens(x, self.signals.white)
+            z = self.signals.white.tokens(x, np.float32)
             real = np.ones(len(x) * self.k, bool) if mask is None else mask.reshape(-1)
             yield z, y.astype(np.float32), visible_keys(self.k, mask, self.signals.causal), real
 
-    def _fresh(self, size: int, block: slice = slice(None)) -> Iterator[Rows]:
+    def _fresh(self, size: int, block: slice = slice(None)) -> Iterator[WhiteBatch]:
         whitening = self.whitening.astype(np.float32)
         linear = (self.signals.linear @ self.whitening).astype(np.float32)
         for x, y, mask in self.examples.chunks(size, self.indices[block]):
-            z = white_tokens(x, self.signals.white)
+            z = self.signals.white.tokens(x, np.float32)
             visible = visible_keys(self.k, mask, self.signals.causal)
             residual = y.astype(np.float32) @ whitening - linear_features(z, visible) @ linear
             if mask is not None:
                 z, residual = z * mask[..., None], residual * mask[..., None]
-            yield Rows(z, residual, visible)
-
-
-def white_tokens(x: np.ndarray, white: Whitening) -> Float[np.ndarray, "n k r"]:
-    """White coordinates in float32; the mean is subtracted before rounding."""
-    centred = (x - white.mean.astype(x.dtype)).astype(np.float32)
-    inverse = white.inverse.T.astype(np.float32)
-    return (centred.reshape(-1, x.shape[2]) @ inverse).reshape(*x.shape[:2], -1)
-
-
-def _joined(pieces: list[Rows]) -> Rows:
-    z, residual = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("z", "residual"))
-    first = pieces[0].visible
-    if first is None or len(first) == 1:
-        return Rows(z, residual, first)
-    return Rows(z, residual, np.concatenate([piece.visible for piece in pieces if piece.visible is not None]))
+            yield WhiteBatch(z, residual, visible)

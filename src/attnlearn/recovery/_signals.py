@@ -24,9 +24,10 @@ from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._own_token import own_token
 from attnlearn.recovery._problem import Need, Problem, unknowns
-from attnlearn.recovery._rows import white_tokens
 from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
-from attnlearn.solve._chunks import Whitening
+from attnlearn.solve._calibration import CAUSAL
+from attnlearn.solve._tokens import repeated
+from attnlearn.solve._white import Whitening
 
 _CHUNK = 1024
 
@@ -70,7 +71,7 @@ class Signals:
     @property
     def support(self) -> Support:
         """The affine span of the tokens."""
-        return Support(self.mean, self.basis)
+        return self.white.support
 
     @property
     def directions(self) -> int:
@@ -147,12 +148,12 @@ def _measured(
     """The signals of the sequences given."""
     examples = problem.examples
     some = fit[:: max(1, len(fit) // sequences_wanted(examples))]
-    white, spectrum = token_support(examples, some, tools.engine)
-    r, out = white.basis.shape[1], examples.out_dim
+    white = token_support(examples, some, tools.engine)
+    r, out = white.directions, examples.out_dim
     seen = {"examples": len(some), "tokens": examples.tokens, "support_rank": r}
     if r <= 1 or examples.tokens <= 1:
         return Need(Outcome.TOKENS_DEGENERATE, evidence=seen)
-    causal = looks_causal(examples, some, white) if problem.causal is None else bool(problem.causal)
+    causal = looks_causal(examples, some) if problem.causal is None else bool(problem.causal)
     found = dependence(examples, some, white, causal, tools.engine)
     rest = linear_rest(examples, some, white, causal, found.linear)
     signals = Signals(
@@ -161,18 +162,18 @@ def _measured(
         looked_at=len(some),
         causal=causal,
         **white._asdict(),
-        condition_number=float(spectrum[:r].max() / spectrum[:r].min()),
+        condition_number=float(np.linalg.cond(white.basis) ** 2),
         **found._asdict(),
         residual_covariance=rest.covariance,
         output_scale=rest.output_scale,
         nonlinear_share=rest.share,
         repeated=_repeated(problem, found.kurtosis),
         heavy_tails=False,
-        residual=own_token(problem, causal).residual,
+        residual=own_token(problem, causal, white).residual,
         equations_per_unknown=problem.equations / unknowns(calibration.WIDTHS[0], r, out),
     )
     between = np.abs(found.position_correlation[~np.eye(examples.tokens, dtype=bool)])
-    if between.min() > 1 - calibration.CAUSAL:
+    if between.min() > 1 - CAUSAL:
         return Need(Outcome.TOKENS_DEGENERATE, evidence=signals.evidence())
     if rest.share < calibration.LINEAR_SHARE[examples.dtype.name]:
         return Need(Outcome.ATTENTION_TOO_WEAK, evidence=signals.evidence())
@@ -191,9 +192,7 @@ def _repeated(problem: Problem, kurtosis: Float[np.ndarray, "r"]) -> bool:
     looked = problem.split.fit[: calibration.LEAST_ROWS // (2 * problem.examples.tokens) + 1]
     x, _, mask = problem.examples.take(looked)
     tokens = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
-    signs = np.all((tokens == tokens.min(axis=0)) | (tokens == tokens.max(axis=0)))
-    signs &= bool(np.all(kurtosis < -1))  # two values about equally often
-    return not signs and 2 * len(np.unique(tokens, axis=0)) < len(tokens)
+    return repeated(tokens, bool(np.all(kurtosis < -1)))  # two values about equally often
 
 
 def without_outliers(problem: Problem, signals: Signals) -> tuple[Int[np.ndarray, "f"], Int[np.ndarray, "s"]]:
@@ -210,6 +209,6 @@ def largest_coordinates(
     """The largest coordinate of each sequence's white tokens, in absolute value."""
     found = []
     for x, _, mask in problem.examples.chunks(_CHUNK, indices):
-        z = np.abs(white_tokens(x, white)).max(axis=2)
+        z = np.abs(white.tokens(x, np.float32)).max(axis=2)
         found.append((z if mask is None else z * mask).max(axis=1))
     return np.concatenate(found)

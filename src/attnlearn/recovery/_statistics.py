@@ -20,40 +20,30 @@ from attnlearn.engine import Engine
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL, over_blocks
-from attnlearn.recovery._rows import linear_features, visible_keys, white_tokens
-from attnlearn.solve._chunks import Whitening
+from attnlearn.recovery._rows import linear_features
+from attnlearn.solve._batch import visible_keys
+from attnlearn.solve._tokens import causal_sequences, unexplained
+from attnlearn.solve._white import Whitening, cut_short, support_tolerance
 
 _CHUNK = 2048
 
 
-def token_support(
-    examples: Examples, indices: Int[np.ndarray, "i"], engine: Engine = LOCAL
-) -> tuple[Whitening, Float[np.ndarray, "d"]]:
-    """White coordinates of the tokens, and the spectrum of their covariance, largest first.
-
-    The basis is the symmetric root when every direction varies (it keeps the axes of ±1 tokens), and the
-    scaled eigenvectors of the support otherwise.
+def token_support(examples: Examples, indices: Int[np.ndarray, "i"], engine: Engine = LOCAL) -> Whitening:
+    """White coordinates of the tokens, in one pass wherever the examples are.
 
     >>> from attnlearn.data import as_examples
     >>> x = np.random.default_rng(0).standard_normal((50, 3, 4)); x[..., 3] = 1.0
-    >>> token_support(as_examples(x, x), np.arange(50))[0].basis.shape
-    (4, 3)
+    >>> token_support(as_examples(x, x), np.arange(50)).directions
+    3
     """
     first = examples.take(indices[:_CHUNK])
     origin = _real(first).mean(axis=0, dtype=np.float64)
     count, total, square, truncated = over_blocks(
         partial(_token_sums, origin), examples, indices, _added, engine
     )
-    truncated = examples.dtype == np.float32 and truncated == count
     shift = total / count
-    values, vectors = np.linalg.eigh(square / count - np.outer(shift, shift))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    tolerance = calibration.SUPPORT_TOLERANCE["bfloat16" if truncated else examples.dtype.name]
-    inside = values > tolerance * max(values[0], 0.0)
-    basis = vectors[:, inside] * np.sqrt(values[inside])
-    if inside.all():
-        basis = basis @ vectors.T
-    return Whitening(origin + shift, basis, np.linalg.pinv(basis)), values
+    tolerance = support_tolerance(examples.dtype, bool(truncated == count))
+    return Whitening.of(origin + shift, square / count - np.outer(shift, shift), tolerance)
 
 
 def _real(chunk: Chunk) -> Float[np.ndarray, "t d"]:
@@ -66,9 +56,7 @@ def _token_sums(origin: np.ndarray, examples: Examples, indices: np.ndarray) -> 
     count, total, square, truncated = 0, np.zeros(d), np.zeros((d, d)), 0
     for chunk in examples.chunks(_CHUNK, indices):
         tokens = _real(chunk)
-        if tokens.dtype == np.float32:
-            short = not (np.ascontiguousarray(tokens).view(np.uint32) & 0xFFFF).any()
-            truncated += len(tokens) * short
+        truncated += len(tokens) * cut_short(tokens)
         tokens = tokens.astype(np.float64) - origin  # the covariance must not drown in the square of the mean
         count += len(tokens)
         total += tokens.sum(axis=0)
@@ -80,25 +68,9 @@ def _added(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> tuple[np.nda
     return tuple(x + y for x, y in zip(a, b))
 
 
-def looks_causal(examples: Examples, indices: np.ndarray, white: Whitening) -> bool:
-    """Whether the first row depends on its own token alone, and the last one does not."""
-    features = white.basis.shape[1] + 1
-    chunk = examples.take(indices[: max(4 * features, 200)])
-    num, k, _ = chunk.x.shape
-    mask = np.ones((num, k), bool) if chunk.mask is None else chunk.mask
-    first = mask.argmax(axis=1)
-    last = k - 1 - mask[:, ::-1].argmax(axis=1)
-
-    def unexplained(place: np.ndarray) -> float:
-        rows = np.arange(len(place))
-        z = white.tokens(chunk.x[rows, place].astype(np.float64))
-        y = chunk.y[rows, place].astype(np.float64)
-        z = np.column_stack([z, np.ones(len(z))])
-        rest = y - z @ np.linalg.lstsq(z, y, rcond=None)[0]
-        freedom = 1 - features / len(z)
-        return float(np.sum(rest**2) / max(np.sum((y - y.mean(axis=0)) ** 2), 1e-300) / max(freedom, 0.1))
-
-    return unexplained(first) < calibration.CAUSAL < unexplained(last) ** 2
+def looks_causal(examples: Examples, indices: np.ndarray) -> bool:
+    """Whether the first row of these examples depends on its own token alone, and the last one does not."""
+    return unexplained(*examples.take(indices[: causal_sequences(examples.dim)])).causal
 
 
 class _Sums(NamedTuple):
@@ -128,7 +100,7 @@ def dependence(
     """One pass: position means and correlations, third and fourth moments, and the linear fit of the outputs."""
     block = partial(_block_sums, white, causal)
     sums = _Sums(*over_blocks(block, examples, indices, _added, engine))
-    return _significant(sums, white.basis.shape[1])
+    return _significant(sums, white.directions)
 
 
 def _block_sums(
@@ -146,7 +118,7 @@ def _block_sums(
 def _chunk_sums(chunk: Chunk, white: Whitening, causal: bool) -> _Sums:
     x, y, mask = chunk
     _, k, _ = x.shape
-    z = white_tokens(x, white)
+    z = white.tokens(x, np.float32)
     r, o = z.shape[2], y.shape[2]
     weights = np.ones(z.shape[:2], np.float32) if mask is None else mask.astype(np.float32)
     z = z if mask is None else z * weights[..., None]
@@ -206,7 +178,7 @@ def linear_rest(
     wanted = calibration.PLENTY * max(o, 128)
     some = fit[:: max(1, len(fit) * examples.tokens // wanted)]
     for x, y, mask in examples.chunks(_CHUNK, some):
-        z = white_tokens(x, white)
+        z = white.tokens(x, np.float32)
         z = z if mask is None else z * mask[..., None]
         phi = linear_features(z, visible_keys(x.shape[1], mask, causal))
         real = slice(None) if mask is None else mask.reshape(-1)
@@ -224,7 +196,7 @@ def linear_rest(
 def nonlinear_share(examples: Examples) -> float:
     """Share of the output variance that a linear fit in the tokens leaves; for few examples, all at once."""
     indices = np.arange(examples.num)
-    white, _ = token_support(examples, indices)
-    causal = looks_causal(examples, indices, white)
+    white = token_support(examples, indices)
+    causal = looks_causal(examples, indices)
     linear = dependence(examples, indices, white, causal).linear
     return linear_rest(examples, indices, white, causal, linear).share

@@ -1,4 +1,8 @@
-"""The papers' claims as figures with numbers beside them."""
+"""The papers' claims as figures with numbers beside them; what they compare needs the extra `sculpt`, and with it `train`."""
+
+from attnlearn._extras import require_extra
+
+require_extra("reproduce", "sculpt")
 
 from attnlearn.reproduce._hardness import hardness
 from attnlearn.reproduce._learning import learning

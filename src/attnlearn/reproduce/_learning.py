@@ -24,8 +24,8 @@ from attnlearn.recovery.sculpt._source import FitSide
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import crude_sum
 from attnlearn.reproduce._cases import run_cases
-from attnlearn.solve._chunks import whitening
 from attnlearn.solve._split import Split
+from attnlearn.solve._white import whitening
 from attnlearn.solve.refinement import refine
 
 SHORT = ((6, 3, 1),)

@@ -49,6 +49,13 @@ WHOLE_ROWS = 1.5
 """The Jacobian of whole Theta_i is taken if it wants at most so many times the rows of the found rank."""
 
 # --- tokens ----------------------------------------------------------------------------------------------
+SUPPORT_TOLERANCE = {"bfloat16": 2e-5, "float32": 1e-11, "float64": 1e-13}
+"""Variance, relative to the largest, below which a direction is outside the support. Rounding leaves about eps^2 of a direction
+that does not exist (bfloat16 1.3e-6 = 2^-16 / 12, float32 4e-15, float64 5e-32), and the summed covariance about 1e-15 of its
+largest entry. float32 tokens whose mantissa ends in 16 zero bits were stored as bfloat16 once."""
+CAUSAL = 1e-4
+"""Share of the first row that its own token may leave unexplained under a causal mask (rounding and noise only). The last row must
+leave more than the square root of it, or the comparison says nothing."""
 LEAST_KEYS = 3
 """With two keys a head equals its negative and a flat one; three tell them apart (docs/certificates.md)."""
 NO_VARIANCE = 1e-9
@@ -110,8 +117,7 @@ stalled      Eight steps that win less than this share of a large residual get n
 doubted      Residuals below this that hardly fall may be due to inner solves in float32: scores of size 0.03 (d = 16, m = 4) leave
              directions of curvature 1e-4 and a residual of 3e-4.
 flat         Scores of this norm on white tokens. The tolerance of a fit is negligible beside a head that is needed.
-diagnosis    LayerNorm misses its ellipsoid by 1e-5, an ordinary layer by about sqrt(2/d). The first row under a causal mask is linear
-             up to rounding. Equal inputs whose outputs differ by the square are noisy.
+diagnosis    LayerNorm misses its ellipsoid by 1e-5, an ordinary layer by about sqrt(2/d). Equal inputs whose outputs differ by the square are noisy.
 ellipsoids   Their axes are 0.2 to 1 of the largest behind LayerNorm; those of flags 1e-15."""
 SOLVED = 1e-8
 """Relative accuracy that inner solves deliver, its root in float32: one outer step in float32 wins at most four digits, and below a
@@ -131,8 +137,6 @@ RIDGE = 1e-13
 """Relative ridge inside Cholesky factors of Gram matrices, root in float32: the rounding of the sums they come from. Its bias is
 removed by correcting with true residuals. It must stay below `EXACT`, or a head that others can stand in for would look visible.
 Eigenvalues of a matrix that is written out have ten times this rounding: an entry is a sum of some thousand terms."""
-TOKEN_RANK = 1e-10
-"""Eigenvalues of the token covariance below this fraction of the largest are directions without tokens; root in float32."""
 
 # =========================================================================================================
 # Sizes and budgets

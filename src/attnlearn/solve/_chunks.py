@@ -1,4 +1,4 @@
-"""Examples cut into chunks, sums over them on all cores, and tokens made white: the ground on which the solvers stand.
+"""Examples cut into chunks, and sums over them on all cores: the ground on which the solvers stand.
 
 Everything here sums over chunks of about `CHUNK_ROWS` query rows, so the working memory does not grow with the number
 of examples. Chunks run on as many threads as there are cores, one BLAS thread each, and are added in order: the bytes of
@@ -7,9 +7,6 @@ for every layer: at d = 32, 2,048 rows, a product with the Gauss-Newton matrix t
 backend needs, and there is nothing to compile.
 
 Padded tokens have `keep` = 0: as keys they get no weight, as queries their rows are zero.
-
-Whitening: x = mu + B z with white z makes badly conditioned or shifted tokens look like standard ones. Tokens that lie in an
-affine subspace get fewer coordinates, and the layer that comes back is the canonical one on that subspace.
 """
 
 from __future__ import annotations
@@ -22,20 +19,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float
 
-from attnlearn._attention import Parameters
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.engine._threads import in_order, limited_blas
-from attnlearn.scores import Bilinear, Scores
 from attnlearn.solve._calibration import (
     CACHE_LEAST,
     CACHE_SHARE,
     CHUNK_ROWS,
-    PIECE,
     THREAD_WORK,
-    TOKEN_RANK,
-    in_precision,
 )
 
 Value = TypeVar("Value")
@@ -112,7 +103,12 @@ class Chunks(tuple[Chunk, ...]):
     def astype(self, dtype: Any) -> Chunks:
         """The same chunks in another precision."""
         return Chunks(
-            Chunk(*(None if part is None else np.asarray(part, dtype) for part in chunk)) for chunk in self
+            Chunk(
+                x.astype(dtype, copy=False),
+                y.astype(dtype, copy=False),
+                None if keep is None else keep.astype(dtype, copy=False),
+            )
+            for x, y, keep in self
         )
 
 
@@ -126,52 +122,3 @@ def cut(x: Tokens, y: Outputs, mask: Mask | None) -> Chunks:
     edges = np.linspace(0, n, number + 1).round().astype(int)
     pieces = [slice(*ends) for ends in pairwise(edges)]
     return Chunks(Chunk(x[piece], y[piece], None if keep is None else keep[piece]) for piece in pieces)
-
-
-class Whitening(NamedTuple):
-    """x = mean + basis z with white z; `inverse` is the pseudo-inverse of `basis`, z = inverse (x - mean)."""
-
-    mean: Float[np.ndarray, "d"]
-    basis: Float[np.ndarray, "d e"]
-    inverse: Float[np.ndarray, "e d"]
-
-    def tokens(self, x: Tokens) -> Tokens:
-        """White coordinates of tokens."""
-        return (x - self.mean.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
-
-    def inside(self, scores: Scores) -> Scores:
-        """Scores of the tokens as scores of white coordinates."""
-        return scores.seen_through(self.mean, self.basis)
-
-    def outside(self, scores: Scores) -> Scores:
-        """Scores of white coordinates as scores of the tokens."""
-        return scores.seen_through(-self.inverse @ self.mean, self.inverse)
-
-    def enter(self, params: Parameters) -> Parameters:
-        """The layer as it acts on white coordinates."""
-        theta, w, c, b = (np.asarray(array, np.float64) for array in params)
-        scores = self.inside(Bilinear.whole(theta, c))
-        return Parameters(scores.a, self.basis.T @ w, scores.c, b + self.mean @ w.sum(axis=0))
-
-    def leave(self, params: Parameters) -> Parameters:
-        """The layer as it acts on the tokens themselves."""
-        theta, w, c, b = (np.asarray(array, np.float64) for array in params)
-        scores, w = self.outside(Bilinear.whole(theta, c)), self.inverse.T @ w
-        return Parameters(scores.a, w, scores.c, b - self.mean @ w.sum(axis=0))
-
-
-def whitening(x: Tokens, mask: Mask | None) -> Whitening:
-    """Mean and covariance of the real tokens, in float64, turned into white coordinates."""
-    rows = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
-    mean = rows.mean(axis=0, dtype=np.float64)
-    covariance = np.zeros((x.shape[-1],) * 2)
-    for start in range(0, len(rows), PIECE * CHUNK_ROWS):
-        block = rows[start : start + PIECE * CHUNK_ROWS] - mean
-        covariance += block.T @ block
-    values, vectors = np.linalg.eigh(covariance / max(len(rows), 1))
-    seen = values > in_precision(TOKEN_RANK, x.dtype) * max(values[-1], np.finfo(np.float64).tiny)
-    root, vectors = np.sqrt(values[seen]), vectors[:, seen]
-    # The symmetric root leaves tokens that are white already (nearly) as they are.
-    if seen.all():
-        return Whitening(mean, (vectors * root) @ vectors.T, (vectors / root) @ vectors.T)
-    return Whitening(mean, vectors * root, (vectors / root).T)

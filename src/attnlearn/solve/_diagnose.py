@@ -25,6 +25,7 @@ import numpy as np
 
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._tokens import unexplained
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _influence(x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     if n < 2 * (k * d + 1):
         return None
     design = np.concatenate([x.reshape(n, k * d), np.ones((n, 1))], axis=1)
-    solution = np.linalg.lstsq(design, y.reshape(n, -1), rcond=calibration.TOKEN_RANK)[0][:-1]
+    solution = np.linalg.lstsq(design, y.reshape(n, -1), rcond=None)[0][:-1]
     return solution.reshape(k, d, k, y.shape[2]).transpose(2, 0, 1, 3)
 
 
@@ -126,7 +127,7 @@ def _normalised(y: np.ndarray) -> Cause | None:
     scale = np.maximum(rows.std(axis=0), np.finfo(float).tiny)
     rows = (rows - rows.mean(axis=0)) / scale
     design = np.concatenate([rows**2, rows], axis=1)
-    coefficients = np.linalg.lstsq(design, np.ones(len(rows)), rcond=calibration.TOKEN_RANK)[0]
+    coefficients = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)[0]
     miss = float(np.sqrt(np.mean((design @ coefficients - 1) ** 2)))
     limit = calibration.NEGLIGIBLE
     return Cause(
@@ -136,18 +137,12 @@ def _normalised(y: np.ndarray) -> Cause | None:
     )
 
 
-def _causal(x: np.ndarray, y: np.ndarray) -> Cause | None:
-    def miss(row: int) -> float:
-        design = np.concatenate([x[:, row], np.ones((len(x), 1))], axis=1)
-        rest = y[:, row] - design @ np.linalg.lstsq(design, y[:, row], rcond=calibration.TOKEN_RANK)[0]
-        centred = y[:, row] - y[:, row].mean(axis=0)
-        return float(np.linalg.norm(rest) / max(np.linalg.norm(centred), np.finfo(float).tiny))
-
-    first, last = miss(0), miss(-1)
-    evidence = 1.0 if first < calibration.NEGLIGIBLE and last > calibration.FEW else 0.0
+def _causal(x: np.ndarray, y: np.ndarray) -> Cause:
+    left = unexplained(x, y, None)
+    first, last = np.sqrt(left)
     return Cause(
         "causal",
-        evidence,
+        float(left.causal),
         f"the first row is linear in its own token up to {first:.1e}, the last up to {last:.2f}: use causal=True",
     )
 

@@ -21,16 +21,17 @@ from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Bilinear
 from attnlearn.solve._attend import split_linear
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._calibration import RIDGE, in_precision
-from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
-from attnlearn.solve._held import Held
+from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
+from attnlearn.solve._white import Whitening, whitening
 
 
 class Ground:
     """Fit examples in white coordinates, and least squares for W and b on them."""
 
-    def __init__(self, held: Held, causal: bool) -> None:
+    def __init__(self, held: Batch, causal: bool) -> None:
         self.dtype, self.causal = held.x.dtype, causal
         self.white: Whitening = whitening(held.x, held.mask)
         self.chunks = cut(self.white.tokens(held.x), held.y, held.mask)

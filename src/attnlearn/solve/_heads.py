@@ -13,9 +13,10 @@ from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, cut, on_threads, whitening
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
+from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._regress import Columns, inverse_factor
+from attnlearn.solve._white import Whitening, whitening
 
 
 def head_separation(layer: AttentionLayer) -> float:
@@ -35,7 +36,7 @@ def head_separation(layer: AttentionLayer) -> float:
     return float(np.min(distances))  # NaN if one is
 
 
-def head_visibility(layer: AttentionLayer, held: Held, scale: float) -> Float[np.ndarray, "m"]:
+def head_visibility(layer: AttentionLayer, held: Batch, scale: float) -> Float[np.ndarray, "m"]:
     """Relative output of each head alone, on a sample of the examples."""
     sample, sizes = held.first(calibration.SAMPLE), []
     for head in range(layer.num_heads):
@@ -46,7 +47,9 @@ def head_visibility(layer: AttentionLayer, held: Held, scale: float) -> Float[np
     return np.array(sizes)
 
 
-def drop_effects(layer: AttentionLayer, fitted: Held, judged: Held, scale: float) -> Float[np.ndarray, "m n"]:
+def drop_effects(
+    layer: AttentionLayer, fitted: Batch, judged: Batch, scale: float
+) -> Float[np.ndarray, "m n"]:
     """How much the outputs of every judged sequence change when a head is left out and the others' W are fitted again.
 
     One row for each head; changes are relative to `scale`. The W and b of the remaining heads are fitted to the layer's own
@@ -81,7 +84,7 @@ def visibility(effects: Float[np.ndarray, "m n"], fraction: float) -> Float[np.n
     return -np.sort(-effects, axis=1)[:, place - 1]
 
 
-def _columns(inside: Parameters, held: Held, white: Whitening, causal: bool) -> Columns:
+def _columns(inside: Parameters, held: Batch, white: Whitening, causal: bool) -> Columns:
     chunks = cut(white.tokens(held.x.astype(np.float64)), np.zeros((*held.x.shape[:2], 1)), held.mask)
     return Columns(Bilinear.whole(inside.theta, inside.query_bias), chunks, causal)
 

@@ -38,7 +38,8 @@ from attnlearn.solve._calibration import (
     STANDS_OUT,
     in_precision,
 )
-from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, cut, on_threads, whitening
+from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, cut, on_threads
+from attnlearn.solve._white import whitening
 
 Value = TypeVar("Value")
 

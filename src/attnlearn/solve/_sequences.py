@@ -23,7 +23,7 @@ import scipy.stats
 from attnlearn._types import Mask, Tokens
 from attnlearn.engine._threads import in_order
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
 
 NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))  # of the absolute value of a standard normal number
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -102,7 +102,7 @@ class Relatives(NamedTuple):
     hidden: float = 0.0
 
 
-def without_copies(held: Held, others: Tokens, other_mask: Mask | None) -> Held:
+def without_copies(held: Batch, others: Tokens, other_mask: Mask | None) -> Batch:
     """The certify examples `held` with near copies of each other as one unit, and near copies of `others` marked."""
     found = find_relatives(held.x, held.mask, others, other_mask, every=held.groups is not None)
     apart = found.family.max(initial=-1) + 1 == held.num

@@ -1,8 +1,13 @@
 """Training multi-head attention with guarantees; public as `attnlearn.train`.
 
 `plan` says what the theory predicts, `fit` trains and certifies, `fit_many` sweeps seeds and head counts,
-`loss_and_gradient` is the closed form. The bounds are in `bounds`, proved in docs/guarantees.md.
+`loss_and_gradient` is the closed form. The bounds are in `bounds`, proved in docs/guarantees.md. The package needs the extra
+`train`, and says so where it is imported without.
 """
+
+from attnlearn._extras import require_extra
+
+require_extra("attnlearn.train", "train")
 
 from attnlearn.training import _bounds as bounds
 from attnlearn.training._fit import fit

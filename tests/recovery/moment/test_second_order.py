@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
-from attnlearn.recovery._rows import Rows
 from attnlearn.recovery.moment._second_order import _squares, decompose, second_order_start
+from attnlearn.solve._batch import WhiteBatch
 from tests.recovery._problems import moment, problem, signals, tokens
 
 
@@ -59,7 +59,9 @@ def test_one_chunk_against_the_definition(rng):
             scores, values = (part - part.mean(axis=1, keepdims=True) for part in (scores, values))
             wanted += np.einsum("ib,jb,lb->ijl", scores[:, :-1], scores[:, :-1], values[:, :-1])
     left, right = u.transpose(1, 0, 2).reshape(r + 1, -1), v.transpose(2, 0, 1).reshape(o, -1)
-    found = _squares(left.astype(np.float32), right.astype(np.float32), heads, Rows(z, residual, visible))
+    found = _squares(
+        left.astype(np.float32), right.astype(np.float32), heads, WhiteBatch(z, residual, visible)
+    )
     assert np.allclose(found, wanted, rtol=1e-3, atol=1e-3)
 
 

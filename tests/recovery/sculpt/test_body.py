@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from attnlearn.recovery.sculpt import Body
-from attnlearn.recovery.sculpt._body import NO_HALF_SPACES
-from attnlearn.recovery.sculpt._certify_rows import HalfSpaces, Slabs
+from attnlearn.recovery.sculpt._body import NO_HALF_SPACES, Body
+from attnlearn.recovery.sculpt._certify_rows import HalfSpaces
 from attnlearn.recovery.sculpt._hull import count_heads, fit_hull, half_disagreement
+from attnlearn.recovery.sculpt._slabs import Slabs
 
 
 def slabs_around(

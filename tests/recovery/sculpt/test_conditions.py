@@ -11,8 +11,8 @@ from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._diagnose import measured, reason_of
 from attnlearn.recovery.sculpt._source import FitSide
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.solve._chunks import whitening
 from attnlearn.solve._split import Split
+from attnlearn.solve._white import whitening
 from attnlearn.solve.refinement import Refined
 
 FEW = SculptConfig(num_examples=40_000, held_examples=20_000)

@@ -11,8 +11,9 @@ from attnlearn import AttentionLayer, Outcome
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._trail import Trail
-from attnlearn.recovery.sculpt import SculptConfig, body_check, sculpt_table
-from attnlearn.recovery.sculpt._proposers import BrokenCondition, Recheck, SculptPhase, Seen
+from attnlearn.recovery.sculpt import SculptConfig
+from attnlearn.recovery.sculpt._proposers import BrokenCondition, Recheck, SculptPhase, Seen, sculpt_table
+from attnlearn.recovery.sculpt._recheck import body_check
 from attnlearn.recovery.sculpt._source import FitSide, OnDemand
 from attnlearn.recovery.sculpt._state import State
 from tests.recovery._problems import FEW, made_fit, made_problem, made_signals

@@ -9,19 +9,15 @@ import pytest
 
 from attnlearn import AttentionLayer, data
 from attnlearn.data import Chunk
-from attnlearn.recovery.sculpt._certify_rows import (
-    Slabs,
-    half_spaces_of,
-    outer,
-    slab_width,
-    slabs_of,
-)
+from attnlearn.recovery.sculpt._certify_rows import half_spaces_of
 from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._recheck import prove
-from attnlearn.recovery.sculpt._rows import as_batch, explain_pairs, scan
+from attnlearn.recovery.sculpt._rows import as_batch, explain_batch, explain_pairs, rows_at
+from attnlearn.recovery.sculpt._scan import scan
+from attnlearn.recovery.sculpt._slabs import Slabs, outer, slab_width, slabs_of
 from attnlearn.recovery.sculpt._state import State
 from attnlearn.recovery.sculpt._sum import doubt, sum_of_singles
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._white import whitening
 
 
 def rows_of(layer: AttentionLayer, x: np.ndarray, *, causal: bool = False):
@@ -35,7 +31,7 @@ def rows_of(layer: AttentionLayer, x: np.ndarray, *, causal: bool = False):
         sum_spread=np.zeros_like(total), sum_scale=0.0,
     )  # fmt: skip
     seen = scan(total, batch)
-    return state, inside, batch.rows(*np.nonzero((seen.pair < 0.1) & batch.visible.any(axis=2)))
+    return state, inside, rows_at(batch, *np.nonzero((seen.pair < 0.1) & batch.visible.any(axis=2)))
 
 
 def every_pair(state: State, rows) -> Slabs:
@@ -69,8 +65,10 @@ def test_the_filter_sees_the_pairs_that_float64_sees(causal, seed):
     x = data.Gaussian(5, 6).sample(400, seed=seed)
     state, _, _ = rows_of(layer, x, causal=causal)
     batch = as_batch(Chunk(x, layer(x), None), state.whitening, causal)
-    seen, rows = scan(state.sum, batch), batch.rows(*(place.ravel() for place in np.indices((400, 5))))
+    seen, rows = scan(state.sum, batch), rows_at(batch, *(place.ravel() for place in np.indices((400, 5))))
     pairs = explain_pairs(state.sum, rows)
+    for one, other in zip(pairs, explain_batch(state.sum, batch)):
+        np.testing.assert_allclose(one, other.ravel(), atol=1e-6)  # a root of rounding
     size = np.linalg.norm(rows.outputs - state.sum[-1], axis=1)
     two = np.isfinite(pairs.residual)
     assert two.sum() == (400 * 4 if causal else 400 * 5)
@@ -87,7 +85,7 @@ def test_a_doubtful_sum_is_mended_by_rows_of_one_token(rng, seed):
     batch = as_batch(Chunk(x, layer(x), None), state.whitening, False)
     truth, off = state.sum, 0.03 * rng.standard_normal(state.sum.shape)
     state = dataclasses.replace(state, sum=truth + off, sum_spread=off, sum_scale=0.02)
-    rows = batch.rows(*np.nonzero(scan(state.sum, batch).single < doubt(state)))
+    rows = rows_at(batch, *np.nonzero(scan(state.sum, batch).single < doubt(state)))
     mended = sum_of_singles(state, rows)
     assert np.linalg.norm(mended.sum - truth) < 0.1 * np.linalg.norm(off)
     assert np.linalg.norm(mended.sum - truth) < doubt(mended) * np.linalg.norm(truth)
@@ -132,7 +130,7 @@ def test_half_spaces_have_the_right_sign(seed):
     layer = AttentionLayer.random(2, 8, scale=4.0, seed=seed)
     state, inside, _ = rows_of(layer, x := data.Gaussian(4, 8).sample(20_000, seed=seed))
     batch = as_batch(Chunk(x, layer(x), None), state.whitening, False)
-    rows = batch.rows(*np.nonzero(scan(state.sum, batch).single < 0.02))
+    rows = rows_at(batch, *np.nonzero(scan(state.sum, batch).single < 0.02))
     heads = np.concatenate([inside.theta, inside.query_bias[:, None]], axis=1).reshape(2, -1)
     found = half_spaces_of(state, rows, heads.mean(axis=0), 10**6)
     assert len(found.thresholds) > 1000

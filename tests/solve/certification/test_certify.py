@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, Status, Support, distance
-from attnlearn.solve._held import Held, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import Batch, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._split import Split
 from attnlearn.solve.certification._certify import certify
 from tests.problems import broken_claims
@@ -18,7 +18,7 @@ from tests.problems._pairs import Pair, pairs
 def judge(pair: Pair):
     """Certify a pair as a learner would: fit examples for the Jacobian, the rest untouched."""
     half = len(pair.x) // 2
-    fit, held = (Held(pair.x[side], pair.y[side]) for side in (slice(half), slice(half, None)))
+    fit, held = (Batch(pair.x[side], pair.y[side]) for side in (slice(half), slice(half, None)))
     return certify(pair.layer, held, fit, scale=example_scale(fit))
 
 
@@ -62,7 +62,7 @@ def test_claims_say_what_was_measured(clean: Pair) -> None:
 
 
 def test_a_target_that_is_missed_is_not_established(clean: Pair) -> None:
-    fit, held = Held(clean.x[:750], clean.y[:750]), Held(clean.x[750:], clean.y[750:])
+    fit, held = Batch(clean.x[:750], clean.y[:750]), Batch(clean.x[750:], clean.y[750:])
     moved = clean.layer.replace(w=clean.layer.w * (1 + 1e-6))
     certificate = certify(moved, held, fit, scale=example_scale(fit), target=1e-9)
     assert certificate.check("C1.error").status is Status.FAILS
@@ -70,18 +70,18 @@ def test_a_target_that_is_missed_is_not_established(clean: Pair) -> None:
 
 
 def test_retries_cost_confidence(clean: Pair) -> None:
-    fit, held = Held(clean.x[:750], clean.y[:750]), Held(clean.x[750:], clean.y[750:])
+    fit, held = Batch(clean.x[:750], clean.y[:750]), Batch(clean.x[750:], clean.y[750:])
     once, often = (certify(clean.layer, held, fit, scale=example_scale(fit), delta=1e-6 / j) for j in (1, 10))
     assert often.claim("C1").value["fraction"] < once.claim("C1").value["fraction"]
 
 
 def test_an_error_where_the_jacobian_is_taken_counts(clean: Pair) -> None:
     """The bound is the error there over a singular value: outputs that the layer misses there make it larger."""
-    held = Held(clean.x[750:], clean.y[750:])
+    held = Batch(clean.x[750:], clean.y[750:])
     noise = np.random.default_rng(0).standard_normal((750, *clean.y.shape[1:]))
     bounds = []
     for size in (0.0, 1e-6, 1e-3):
-        fit = Held(clean.x[:750], clean.y[:750] + size * noise)
+        fit = Batch(clean.x[:750], clean.y[:750] + size * noise)
         certificate = certify(clean.layer, held, fit, scale=example_scale(held))
         bounds.append(certificate.claim("C3").value["bound"])
     assert bounds[1] > 1e3 * bounds[0]
@@ -89,7 +89,7 @@ def test_an_error_where_the_jacobian_is_taken_counts(clean: Pair) -> None:
 
 
 def test_groups_count_once(clean: Pair) -> None:
-    held = Held(clean.x, clean.y, groups=np.arange(len(clean.x)) // 10)
+    held = Batch(clean.x, clean.y, groups=np.arange(len(clean.x)) // 10)
     errors = unit_errors(clean.layer, held, 1.0)
     assert len(errors) == len(clean.x) // 10
     single = unit_errors(clean.layer, dataclasses.replace(held, groups=None), 1.0)
@@ -102,7 +102,7 @@ def test_support_makes_invisible_directions_harmless(rng) -> None:
     x = rng.standard_normal((1500, 4, 6)) @ basis.T
     outside = np.linalg.svd(basis)[0][:, -1]
     layer = truth.replace(theta=truth.theta + np.outer(outside, rng.standard_normal(8)))
-    fit, held = Held(x[:750], truth(x[:750])), Held(x[750:], truth(x[750:]))
+    fit, held = Batch(x[:750], truth(x[:750])), Batch(x[750:], truth(x[750:]))
     assert not certify(layer, held, fit, scale=example_scale(fit)).certified
     support = Support(np.zeros(8), basis)
     certificate = certify(layer, held, fit, scale=example_scale(fit), support=support)
@@ -114,7 +114,7 @@ def test_float32_is_certified_at_its_own_floor(rng) -> None:
     truth = AttentionLayer.random(2, 8, seed=3).astype(np.float32)
     x = rng.standard_normal((1500, 4, 8)).astype(np.float32)
     y = truth.astype(np.float64)(x.astype(np.float64)).astype(np.float32)
-    fit, held = Held(x[:750], y[:750]), Held(x[750:], y[750:])
+    fit, held = Batch(x[:750], y[:750]), Batch(x[750:], y[750:])
     floor = rounding_floor(truth, held, example_scale(fit))
     assert 1e-8 < floor < 1e-5
     assert certify(truth, held, fit, scale=example_scale(fit)).certified

@@ -8,13 +8,13 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn._certificate import Status
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held, exactness_limit, example_scale, rounding_floor
+from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor
 from attnlearn.solve.certification._count import UNSEEN, Seen, count_claim, look_at_tokens
 from attnlearn.solve.certification._rivals import Opinion
 
 
 def judged(layer: AttentionLayer, x: np.ndarray, seen: Seen, **changed):
-    held = Held(x, layer(x))
+    held = Batch(x, layer(x))
     scale = example_scale(held)
     given = {
         "eps": 1e-15,
@@ -82,10 +82,10 @@ def test_suspicious_tokens_get_a_thorough_opinion(layer, x):
     centred = x - x.mean(axis=1, keepdims=True)
     free, tied = (
         look_at_tokens(
-            layer, *(Held(side, layer(side)) for side in (tokens[:100], tokens[100:])), designed=False
+            layer, *(Batch(side, layer(side)) for side in (tokens[:100], tokens[100:])), designed=False
         )
         for tokens in (x, centred)
     )
     assert free.opinion.tried < tied.opinion.tried
     assert free.assumes != tied.assumes
-    assert look_at_tokens(layer, Held(x, x), Held(x, x), designed=True).position is None
+    assert look_at_tokens(layer, Batch(x, x), Batch(x, x), designed=True).position is None

@@ -10,7 +10,7 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn._certificate import Status
 from attnlearn.solve import _deadline
-from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve.certification import certify, second_opinion
 from attnlearn.solve.certification._conditioning import smallest_singular
 from attnlearn.solve.certification._point import prepare
@@ -21,7 +21,7 @@ from attnlearn.solve.certification._spectrum import dense_spectrum
 def sides(rng, seed):
     layer = AttentionLayer.random(2, 4, seed=seed)
     x = rng.standard_normal((500, 5, 4))
-    held, fitted = (Held(part, layer(part)) for part in (x[:100], x[100:]))
+    held, fitted = (Batch(part, layer(part)) for part in (x[:100], x[100:]))
     return layer, held, fitted
 
 

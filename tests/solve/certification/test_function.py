@@ -8,20 +8,20 @@ import scipy.stats
 
 from attnlearn import AttentionLayer, Status
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
 from attnlearn.solve.certification._function import function_claim, independent_units
 
 SILENT = AttentionLayer(np.zeros((1, 1, 1)), np.zeros((1, 1, 1)))
 """It answers zero, so the error of an output is its own norm."""
 
 
-def held_of(errors: np.ndarray, **options) -> Held:
+def held_of(errors: np.ndarray, **options) -> Batch:
     """Examples on which `SILENT` has these errors, relative to the scale 1 (with `small` = 1)."""
     y = np.asarray(errors, float)[:, None, None]
-    return Held(np.zeros_like(y), y, **options)
+    return Batch(np.zeros_like(y), y, **options)
 
 
-def claim_of(errors: np.ndarray, held: Held | None = None, **options):
+def claim_of(errors: np.ndarray, held: Batch | None = None, **options):
     options = {"limit": np.inf, "small": 1.0, **options}
     held = held_of(errors) if held is None else held
     return function_claim(SILENT, held, 1.0, **options)
@@ -120,17 +120,17 @@ def test_one_copy_spoils_its_group():
 
 def test_the_floor_is_in_the_text_and_in_the_scope():
     y = np.full((100, 1, 1), 5.0)
-    claim, _ = function_claim(SILENT, Held(np.zeros_like(y), y), 5.0, limit=2.0)
+    claim, _ = function_claim(SILENT, Batch(np.zeros_like(y), y), 5.0, limit=2.0)
     assert f"of {5.0 * calibration.SMALL_ERROR:.3g} where the norm is smaller" in claim.text
     assert claim.value["floor"] == claim.scope["floor"] == 5.0 * calibration.SMALL_ERROR
     assert claim.value["error"] == pytest.approx(1.0)  # zero instead of the output
-    other, _ = function_claim(SILENT, Held(np.zeros_like(y), y), 5.0, limit=2.0, small=0.5)
+    other, _ = function_claim(SILENT, Batch(np.zeros_like(y), y), 5.0, limit=2.0, small=0.5)
     assert "of 2.5 where the norm is smaller" in other.text
 
 
 def test_small_outputs_are_measured_against_the_floor():
     y = np.full((100, 1, 1), 1e-5)
-    claim, _ = function_claim(SILENT, Held(np.zeros_like(y), y), 1.0, limit=2.0)
+    claim, _ = function_claim(SILENT, Batch(np.zeros_like(y), y), 1.0, limit=2.0)
     assert claim.value["error"] == pytest.approx(1e-5 / calibration.SMALL_ERROR)
 
 

@@ -8,7 +8,7 @@ import pytest
 from attnlearn import AttentionLayer, Support, distance
 from attnlearn._certificate import Claim
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held, example_scale
+from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve.certification._parameters import Bounds, parameter_bounds, parameter_claim
 
 COUNTED = Claim("C2", "two heads", established=True)
@@ -17,7 +17,7 @@ COUNTED = Claim("C2", "two heads", established=True)
 def bounds_of(
     layer: AttentionLayer, x: np.ndarray, error: float, rank: int | None = None, support=None
 ) -> Bounds:
-    fitted = Held(x, layer(x))
+    fitted = Batch(x, layer(x))
     return parameter_bounds(
         layer, fitted, error=error, scale=example_scale(fitted), support=support, rank=rank, on_step=None
     )
@@ -59,7 +59,7 @@ def test_a_large_error_leaves_the_first_order(layer, x):
 
 def test_the_bound_with_curvature_is_not_below_the_linear_one(layer, x):
     found = bounds_of(layer, x, 1e-12)
-    rho = 1e-12 * example_scale(Held(x, layer(x))) * np.sqrt(found.conditioning.examples)
+    rho = 1e-12 * example_scale(Batch(x, layer(x))) * np.sqrt(found.conditioning.examples)
     linear = calibration.PARAMETER_SAFETY * rho * np.maximum(found.conditioning.theta, found.conditioning.w)
     assert (found.heads >= linear * (1 - 1e-12)).all()
 
@@ -67,7 +67,7 @@ def test_the_bound_with_curvature_is_not_below_the_linear_one(layer, x):
 def test_a_layer_with_these_outputs_is_within_the_bound(layer, x, rng):
     """Layers moved by a little: the bound of the error that the move makes covers the move."""
     moved = layer.replace(theta=layer.theta + 1e-9 * rng.standard_normal(layer.theta.shape))
-    change = np.linalg.norm(moved(x) - layer(x), axis=(1, 2)).max() / example_scale(Held(x, layer(x)))
+    change = np.linalg.norm(moved(x) - layer(x), axis=(1, 2)).max() / example_scale(Batch(x, layer(x)))
     assert distance(moved, layer).max <= bounds_of(layer, x, change).worst
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held
+from attnlearn.solve._batch import Batch
 from attnlearn.solve.certification._rivals import Opinion, second_opinion, starts_wanted
 
 D = 4
@@ -53,7 +53,7 @@ def opinion(
     layer: AttentionLayer, make: Callable[[Rng, int], np.ndarray], seed: int, thorough: bool
 ) -> Opinion:
     x = make(np.random.default_rng([seed, 1]), 300)
-    return second_opinion(layer, Held(x, np.zeros((300, 4, layer.out_dim))), thorough=thorough, seed=seed)
+    return second_opinion(layer, Batch(x, np.zeros((300, 4, layer.out_dim))), thorough=thorough, seed=seed)
 
 
 @pytest.fixture
@@ -90,18 +90,18 @@ def test_no_rival_is_found_where_there_is_none(make, thorough, layer, seed):
 def test_masked_and_causal_layers_have_no_rival_on_free_tokens(causal, layer, seed, rng):
     x = gaussian(rng, 400)
     mask = np.arange(4) < rng.integers(3, 5, 400)[:, None]
-    held = Held(x, np.zeros((400, 4, D)), mask)
+    held = Batch(x, np.zeros((400, 4, D)), mask)
     assert second_opinion(layer.replace(causal=causal), held, seed=seed).rival is None
 
 
 def test_float32_tokens_are_judged_at_their_rounding(layer, seed):
     x = antipodal(np.random.default_rng(seed), 300).astype(np.float32)
-    held = Held(x, np.zeros((300, 4, D), np.float32))
+    held = Batch(x, np.zeros((300, 4, D), np.float32))
     rival = second_opinion(layer.astype(np.float32), held, seed=seed).rival
     assert rival is not None
     assert rival.layer.dtype == np.float64
     free = gaussian(np.random.default_rng(seed), 300).astype(np.float32)
-    assert second_opinion(layer.astype(np.float32), Held(free, held.y), seed=seed).rival is None
+    assert second_opinion(layer.astype(np.float32), Batch(free, held.y), seed=seed).rival is None
 
 
 def test_what_is_shown_is_json(layer, seed):

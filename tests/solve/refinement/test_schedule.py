@@ -8,7 +8,8 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import on_threads, whitening
+from attnlearn.solve._chunks import on_threads
+from attnlearn.solve._white import whitening
 from attnlearn.solve.refinement import RefineConfig
 from attnlearn.solve.refinement._descent import Descended, Descent
 from attnlearn.solve.refinement._schedule import Schedule

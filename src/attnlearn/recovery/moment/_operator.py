@@ -19,9 +19,10 @@ from attnlearn.engine import Engine, blocks
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL
-from attnlearn.recovery._rows import Measured, Rows, RowSource
+from attnlearn.recovery._rows import Measured, RowSource
 from attnlearn.recovery._signals import Signals
 from attnlearn.scores._products import turn
+from attnlearn.solve._batch import WhiteBatch
 
 Known = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -43,13 +44,13 @@ class MomentOperator:
         """Random orthonormal right vectors."""
         return orthonormal(rng.standard_normal((vectors, self.source.dim, self.source.out_dim)))
 
-    def _weights(self, rows: Rows) -> np.ndarray:
+    def _weights(self, rows: WhiteBatch) -> np.ndarray:
         """1 for the pairs that count, (n or 1, query, key): visible, and not the query itself."""
-        k = rows.z.shape[1]
+        k = rows.tokens.shape[1]
         weights = ~np.eye(k, dtype=bool)[None]
         return (weights if rows.visible is None else weights & rows.visible).astype(np.float32)
 
-    def _drop_uncounted(self, rows: Rows, scores: np.ndarray) -> None:
+    def _drop_uncounted(self, rows: WhiteBatch, scores: np.ndarray) -> None:
         """Set to zero, in place, scores (n, query, vectors, key) of pairs that do not count."""
         if rows.visible is None:
             own = np.arange(scores.shape[1])
@@ -57,8 +58,8 @@ class MomentOperator:
         else:
             scores *= self._weights(rows)[:, :, None, :]
 
-    def _queries(self, rows: Rows) -> np.ndarray:
-        return np.concatenate([rows.z, np.ones((*rows.z.shape[:2], 1), np.float32)], axis=2)
+    def _queries(self, rows: WhiteBatch) -> np.ndarray:
+        return np.concatenate([rows.tokens, np.ones((*rows.tokens.shape[:2], 1), np.float32)], axis=2)
 
     def flipped(self, signs: Float[np.ndarray, "n"]) -> MomentOperator:
         """The same rows with the outputs of whole sequences multiplied by `signs`; shares memory."""
@@ -73,19 +74,19 @@ class MomentOperator:
         pairs = float(sums[-1, 0])  # rides along as a last row
         return pairs, sums[:-1] / max(pairs, 1.0)
 
-    def _trace_rows(self, _matrix: None, _vectors: int, signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+    def _trace_rows(self, _matrix: None, _vectors: int, signed: tuple[WhiteBatch, np.ndarray]) -> np.ndarray:
         rows, residual = signed
         spread = 1.0 if self.correlation is None else 1.0 - self.correlation**2
         weights = self._weights(rows)
-        pairs = float(weights.sum(dtype=np.float64)) * (len(rows.z) if len(weights) == 1 else 1)
+        pairs = float(weights.sum(dtype=np.float64)) * (len(rows.tokens) if len(weights) == 1 else 1)
         per_query = (weights * spread).sum(axis=2)[..., None]
         trace = np.tensordot(self._queries(rows) * per_query, residual, axes=((0, 1), (0, 1)))
         return np.concatenate([trace.astype(np.float64), np.full((1, residual.shape[2]), pairs)])
 
-    def _mixed(self, rows: Rows, stacked: np.ndarray, vectors: int) -> np.ndarray:
+    def _mixed(self, rows: WhiteBatch, stacked: np.ndarray, vectors: int) -> np.ndarray:
         """sum_b S_ab e_ab with S_ab = stacked_a . e_ab, for stacked (n, k * vectors, r); same shape back."""
-        n, k, r = rows.z.shape
-        keys = rows.z if self.mean is None else rows.z - self.mean
+        n, k, r = rows.tokens.shape
+        keys = rows.tokens if self.mean is None else rows.tokens - self.mean
         scores = (stacked @ turn(keys)).reshape(n, k, vectors, k)
         if self.correlation is None:
             self._drop_uncounted(rows, scores)
@@ -133,18 +134,20 @@ class MomentOperator:
             product -= (step * s) * (u.T @ left @ v + v * (self.kurtosis * inner)[:, :, None])
         return product
 
-    def _times_rows(self, matrix: np.ndarray, vectors: int, signed: tuple[Rows, np.ndarray]) -> np.ndarray:
+    def _times_rows(
+        self, matrix: np.ndarray, vectors: int, signed: tuple[WhiteBatch, np.ndarray]
+    ) -> np.ndarray:
         rows, residual = signed
-        n, k, r = rows.z.shape
+        n, k, r = rows.tokens.shape
         stacked = (residual.reshape(n * k, -1) @ matrix).reshape(n, k * vectors, r)
         mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
         return self._queries(rows).reshape(n * k, r + 1).T @ mixed
 
     def _transposed_rows(
-        self, matrix: np.ndarray, vectors: int, signed: tuple[Rows, np.ndarray]
+        self, matrix: np.ndarray, vectors: int, signed: tuple[WhiteBatch, np.ndarray]
     ) -> np.ndarray:
         rows, residual = signed
-        n, k, r = rows.z.shape
+        n, k, r = rows.tokens.shape
         stacked = (self._queries(rows).reshape(n * k, r + 1) @ matrix).reshape(n, k * vectors, r)
         mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
         return mixed.T @ residual.reshape(n * k, -1)
@@ -173,11 +176,11 @@ class MomentOperator:
         examples, indices = self.source.examples.portion(self.source.indices[block])
         return examples, indices, None if self._signs is None else self._signs[block]
 
-    def _signed(self, vectors: int, block: slice) -> Iterator[tuple[Rows, np.ndarray]]:
+    def _signed(self, vectors: int, block: slice) -> Iterator[tuple[WhiteBatch, np.ndarray]]:
         start = block.start
         for rows in self.source.chunks(vectors, block):
-            stop = start + len(rows.z)
-            residual = rows.residual
+            stop = start + len(rows.tokens)
+            residual = rows.outputs
             if self._signs is not None:
                 residual = residual * self._signs[start:stop, None, None]
             start = stop

@@ -30,10 +30,11 @@ from jaxtyping import Float
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
-from attnlearn.recovery._rows import Rows, RowSource
+from attnlearn.recovery._rows import RowSource
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment._moment import Moment
 from attnlearn.scores._products import turn
+from attnlearn.solve._batch import WhiteBatch
 
 Tensor = Float[np.ndarray, "l l l"]
 Coordinates = Float[np.ndarray, "m l"]
@@ -59,7 +60,7 @@ def second_order_start(
     return np.where(np.einsum("hl,hl->h", towards, c) < 0, -1, 1)[:, None] * a
 
 
-def _squares(left: np.ndarray, right: np.ndarray, heads: int, rows: Rows) -> Tensor:
+def _squares(left: np.ndarray, right: np.ndarray, heads: int, rows: WhiteBatch) -> Tensor:
     """The sum of one chunk."""
     z, residual, visible = rows
     n, k, r = z.shape

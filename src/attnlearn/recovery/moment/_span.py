@@ -18,9 +18,10 @@ from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL
 from attnlearn.recovery._problem import Problem
-from attnlearn.recovery._rows import Rows, RowSource
+from attnlearn.recovery._rows import RowSource
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment._varpro import Fit, SpanModel, random_start
+from attnlearn.solve._batch import WhiteBatch
 
 
 def span_models(
@@ -45,7 +46,7 @@ def span_models(
     wanted = max(calibration.SAMPLE, int(np.ceil(rows / len(queries))))
     basis = query_basis, value_basis, directions, queries
 
-    def some(indices: Int[np.ndarray, "i"], most: int) -> Rows:
+    def some(indices: Int[np.ndarray, "i"], most: int) -> WhiteBatch:
         chosen = np.sort(rng.permutation(indices)[:most])
         (rows,) = RowSource(examples, signals, chosen).whole()
         return rows

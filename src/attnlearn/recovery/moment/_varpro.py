@@ -20,7 +20,8 @@ from jaxtyping import Float
 from attnlearn._attention import bounded, row_sums, softmax
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._rows import Rows, linear_features
+from attnlearn.recovery._rows import linear_features
+from attnlearn.solve._batch import WhiteBatch
 from attnlearn.solve._calibration import in_precision
 
 
@@ -62,7 +63,7 @@ class SpanModel:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: WhiteBatch,
         left: Float[np.ndarray, "l u r"],
         right: Float[np.ndarray, "l r o"],
         directions: Float[np.ndarray, "o q"],

@@ -26,8 +26,9 @@ from scipy.optimize import linprog
 
 from attnlearn._errors import AttnlearnError
 from attnlearn.recovery.sculpt import _calibration as calibration
-from attnlearn.recovery.sculpt._certify_rows import HalfSpaces, Slabs
+from attnlearn.recovery.sculpt._certify_rows import HalfSpaces
 from attnlearn.recovery.sculpt._program import Program
+from attnlearn.recovery.sculpt._slabs import Slabs
 
 NO_HALF_SPACES = HalfSpaces(np.zeros((0, 0)), np.zeros(0))
 

@@ -27,16 +27,15 @@ from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._body import Body
 from attnlearn.recovery.sculpt._certify_rows import (
     Reader,
-    Slabs,
     explained_alone,
     half_spaces_of,
     pair_rows,
     read_on,
     single_rows,
-    slabs_of,
 )
 from attnlearn.recovery.sculpt._diagnose import reason_of
 from attnlearn.recovery.sculpt._hull import Hull, base_norm, count_heads, fit_hull, half_disagreement
+from attnlearn.recovery.sculpt._slabs import Slabs, slabs_of
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt, refine_sum, sum_of_singles
 

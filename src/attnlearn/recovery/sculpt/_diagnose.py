@@ -21,10 +21,9 @@ from jaxtyping import Float
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Stop, Tools
-from attnlearn.recovery._problem import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.solve._held import example_scale, unit_errors
+from attnlearn.solve._batch import Batch, example_scale, unit_errors
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -57,8 +56,8 @@ def fitting_layer(problem: Problem, state: State, tools: Tools) -> AttentionLaye
     provable = problem.examples.out_dim // max(problem.examples.tokens - 1, 1)
     most = min(provable, problem.config.max_heads) + calibration.HEADS_BEYOND
     counts = range(1, most + 1) if problem.num_heads is None else [problem.num_heads]
-    fit = held(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
-    select = held(problem.examples, problem.split.select[: calibration.DIAGNOSED])
+    fit = Batch.of(problem.examples, problem.split.fit[: calibration.DIAGNOSED])
+    select = Batch.of(problem.examples, problem.split.select[: calibration.DIAGNOSED])
     scale = example_scale(fit)
     rank, out = state.root.shape[1], problem.examples.out_dim
     for heads in counts:

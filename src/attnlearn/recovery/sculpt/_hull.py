@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn.recovery.sculpt import _calibration as calibration
-from attnlearn.recovery.sculpt._certify_rows import Slabs
+from attnlearn.recovery.sculpt._slabs import Slabs
 
 
 class Hull(NamedTuple):

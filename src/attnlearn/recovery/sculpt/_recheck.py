@@ -23,8 +23,9 @@ from attnlearn._certificate import Check, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._carve import as_vector, kept_slabs
-from attnlearn.recovery.sculpt._certify_rows import Slabs, pair_rows, slab_width
+from attnlearn.recovery.sculpt._certify_rows import pair_rows
 from attnlearn.recovery.sculpt._rows import Rows
+from attnlearn.recovery.sculpt._slabs import Slabs, slab_width
 from attnlearn.recovery.sculpt._state import Problem, State
 
 

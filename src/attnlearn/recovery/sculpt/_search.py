@@ -20,21 +20,19 @@ import itertools
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._forward import mixed_rows, pattern_rows
+from attnlearn._jax import jax, jnp
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import precision
 from attnlearn.engine import Tools
-from attnlearn.recovery._problem import held
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._rows import as_batch
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.solve._held import example_scale, unit_errors
+from attnlearn.solve._batch import Batch, example_scale, unit_errors
 from attnlearn.solve._regress import regress
 
 
@@ -46,8 +44,8 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     fit = _Fit(as_batch(chunk, state.whitening, bool(state.causal)), state)
     candidates = [np.zeros((1, 0))] if m == 1 else _candidates(fit, state, config, tools.rng("starts"))
     polished = [fit.polish(points) for points in candidates]
-    select = held(problem.examples, problem.split.select)
-    scale = example_scale(held(problem.examples, problem.split.fit[: config.search_sequences]))
+    select = Batch.of(problem.examples, problem.split.select)
+    scale = example_scale(Batch.of(problem.examples, problem.split.fit[: config.search_sequences]))
     judged = []
     for points, _ in polished:
         layer = _layer(state, points, chunk)

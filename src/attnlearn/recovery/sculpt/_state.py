@@ -15,8 +15,8 @@ from attnlearn.data import Examples
 from attnlearn.engine import storable
 from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._source import Source
-from attnlearn.solve._chunks import Whitening
 from attnlearn.solve._split import Split
+from attnlearn.solve._white import Whitening
 
 
 @dataclass(frozen=True)

@@ -21,18 +21,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._jax import jax, jnp
 from attnlearn._precision import precision
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._diagnose import reason_of
-from attnlearn.recovery.sculpt._rows import Batch, Rows, as_batch, with_one
+from attnlearn.recovery.sculpt._rows import Rows, as_batch, with_one
 from attnlearn.recovery.sculpt._state import Problem, State
-from attnlearn.solve._chunks import whitening
+from attnlearn.solve._batch import WhiteBatch
+from attnlearn.solve._white import whitening
 
 
 def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
@@ -40,7 +40,7 @@ def crude_sum(problem: Problem, state: State, tools: Tools) -> tuple[State, dict
     examples, split = problem.examples, problem.split
     chunk = examples.take(split.fit[: calibration.SUM_SEQUENCES])
     white = whitening(chunk.x, chunk.mask)
-    rank = white.basis.shape[1]
+    rank = white.directions
     evidence: dict[str, Any] = {"sequences": len(chunk.x), "support_rank": rank, "tokens": examples.tokens}
     if rank <= 1:
         raise Stop("TOKENS_DEGENERATE", evidence)
@@ -94,7 +94,7 @@ def _require_possible(problem: Problem, tokens: int, out_dim: int, evidence: dic
         raise Stop("TOO_MANY_HEADS", evidence | condition)
 
 
-def _mean_token(batch: Batch) -> tuple[Float[np.ndarray, "e1 o"], float, float]:
+def _mean_token(batch: WhiteBatch) -> tuple[Float[np.ndarray, "e1 o"], float, float]:
     """Least squares on the mean of the visible tokens; the share of the variance that it explains, and the share
     that query and mean together leave unexplained."""
     counts = np.maximum(batch.visible.sum(axis=2, keepdims=True), 1)
@@ -121,7 +121,7 @@ class SumFit(NamedTuple):
 
 def anneal(
     start: Float[np.ndarray, "e1 o"],
-    batch: Batch,
+    batch: WhiteBatch,
     shares: tuple[float, ...],
     repeats: int = calibration.SUM_REPEATS,
 ) -> SumFit:
@@ -130,7 +130,7 @@ def anneal(
     >>> from attnlearn import AttentionLayer
     >>> layer = AttentionLayer.random(1, 3, scale=6.0, seed=0)
     >>> x = np.random.default_rng(0).standard_normal((2000, 3, 3))
-    >>> batch = Batch(x, layer(x), np.ones((2000, 3, 3), bool))
+    >>> batch = WhiteBatch(x, layer(x), np.ones((2000, 3, 3), bool))
     >>> fit = anneal(np.zeros((4, 3)), batch, (0.3, 0.1, 0.03))
     >>> bool(np.abs(fit.total[:-1] - layer.w.sum(axis=0)).max() < 0.05)
     True
@@ -195,7 +195,7 @@ def doubt(state: State) -> float:
 
 def sum_of_singles(state: State, rows: Rows) -> State:
     """[S; b] again, from the rows that one token explains best, of all that was read; the old one if that is surer."""
-    batch = Batch(rows.tokens, rows.outputs[:, None], rows.keys[:, None])
+    batch = WhiteBatch(rows.tokens, rows.outputs[:, None], rows.keys[:, None])
     if len(rows.query) < calibration.SUM_ROWS * state.sum.shape[0]:
         return state
     fit = anneal(state.sum, batch, calibration.SINGLES_SHARES)
@@ -221,7 +221,7 @@ def refine_sum(state: State, rows: Rows) -> tuple[State, dict[str, Any]]:
     chosen = rows.take(clear)
     each = np.arange(len(clear))
     own = chosen.tokens[each, np.argmax(scores[clear], axis=1)]
-    batch = Batch(own[:, None], chosen.outputs[:, None], np.ones((len(clear), 1, 1), bool))
+    batch = WhiteBatch(own[:, None], chosen.outputs[:, None], np.ones((len(clear), 1, 1), bool))
     fit = anneal(state.sum, batch, calibration.REFINE_SHARES)
     evidence |= {"scales": fit.scales, "doubt": fit.doubt}
     if fit.doubt >= doubt(state):

@@ -19,8 +19,8 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.wide._condense import condensed
+from attnlearn.solve._batch import example_scale, unit_errors
 from attnlearn.solve._drop import Ground, drop_order
-from attnlearn.solve._held import example_scale, unit_errors
 from attnlearn.solve.refinement import RefineConfig, refine
 
 

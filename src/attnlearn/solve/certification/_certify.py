@@ -13,7 +13,7 @@ from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held, exactness_limit, rounding_floor
+from attnlearn.solve._batch import Batch, exactness_limit, rounding_floor
 from attnlearn.solve.certification._count import UNSEEN, count_claim, look_at_tokens
 from attnlearn.solve.certification._function import function_claim
 from attnlearn.solve.certification._parameters import parameter_bounds, parameter_claim
@@ -21,8 +21,8 @@ from attnlearn.solve.certification._parameters import parameter_bounds, paramete
 
 def certify(
     layer: AttentionLayer,
-    held: Held,
-    fitted: Held,
+    held: Batch,
+    fitted: Batch,
     *,
     scale: float,
     support: Support | None = None,

@@ -27,9 +27,10 @@ from attnlearn._types import ArrayLike
 from attnlearn.scores import Bilinear
 from attnlearn.scores._kronecker import spectral_norms
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, on_threads
+from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._curvature import second_derivative
 from attnlearn.solve._deadline import passed
+from attnlearn.solve._white import Whitening
 from attnlearn.solve.certification._point import Point, prepare, size_of
 from attnlearn.solve.certification._spectrum import Spectrum, dense_spectrum, lanczos_spectrum
 

@@ -17,9 +17,9 @@ from attnlearn._canonical import Support, on_support
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._batch import Batch, exactness_limit
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects, head_separation, visibility
-from attnlearn.solve._held import Held, exactness_limit
 from attnlearn.solve.certification._parameters import LATE
 from attnlearn.solve.certification._position import Position, measure_position
 from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion, starts_wanted
@@ -60,7 +60,7 @@ UNSEEN = Seen(None, None)
 
 
 def look_at_tokens(
-    layer: AttentionLayer, held: Held, fitted: Held, designed: bool, deadline: float | None = None
+    layer: AttentionLayer, held: Batch, fitted: Batch, designed: bool, deadline: float | None = None
 ) -> Seen:
     """General position of the tokens and the second opinion on them; thorough where the tokens are suspicious."""
     if passed(deadline):
@@ -73,7 +73,7 @@ def look_at_tokens(
     return Seen(position, second_opinion(layer, fitted, thorough=suspicious, deadline=deadline), LATE)
 
 
-def _both(held: Held, fitted: Held) -> tuple[np.ndarray, np.ndarray | None]:
+def _both(held: Batch, fitted: Batch) -> tuple[np.ndarray, np.ndarray | None]:
     """Tokens of both sides, the certify side, which is spread over all data, first."""
     x = np.concatenate([held.x, fitted.x])[: calibration.LOOK_MOST]
     if held.mask is None and fitted.mask is None:
@@ -84,8 +84,8 @@ def _both(held: Held, fitted: Held) -> tuple[np.ndarray, np.ndarray | None]:
 
 def count_claim(
     layer: AttentionLayer,
-    held: Held,
-    fitted: Held,
+    held: Batch,
+    fitted: Batch,
     *,
     eps: float,
     floor: float,
@@ -140,13 +140,13 @@ def _text(heads: int, scope: dict[str, float], where: str) -> str:
     )
 
 
-def _enough(layer: AttentionLayer, fitted: Held) -> Held:
+def _enough(layer: AttentionLayer, fitted: Batch) -> Batch:
     """As many fitted sequences as determine the W of all heads."""
     rows = calibration.EQUATIONS_PER_UNKNOWN * (layer.num_heads * layer.dim + 1)
     return fitted.first(max(calibration.SAMPLE, -(-rows // fitted.x.shape[1])))
 
 
-def _token_checks(held: Held, seen: Seen) -> list[Check]:
+def _token_checks(held: Batch, seen: Seen) -> list[Check]:
     position, opinion = seen.position, seen.opinion
     if opinion is None:
         return [Check("C2.rivals", Status.NOT_RUN, text=f"other layers with the same outputs: {seen.unseen}")]

@@ -15,7 +15,7 @@ import scipy.stats
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._held import Held, largest_of_groups, unit_errors
+from attnlearn.solve._batch import Batch, largest_of_groups, unit_errors
 
 INDEPENDENT = "the {unit}s are independent draws from one distribution"
 UNITS = {"input": "inputs", "distinct input": "distinct inputs", "group": "groups (the worst input of each)"}
@@ -23,7 +23,7 @@ UNITS = {"input": "inputs", "distinct input": "distinct inputs", "group": "group
 
 def function_claim(
     layer: AttentionLayer,
-    held: Held,
+    held: Batch,
     scale: float,
     *,
     limit: float,
@@ -92,10 +92,10 @@ def _allowed(units: int, covered: float | None, delta: float) -> int | None:
     return above if above >= 0 else None
 
 
-def independent_units(held: Held) -> np.ndarray:
+def independent_units(held: Batch) -> np.ndarray:
     """Which units have no near copy elsewhere.
 
-    >>> independent_units(Held(np.zeros((3, 2, 1)), np.zeros((3, 2, 1)), copied=np.array([True, False, False])))
+    >>> independent_units(Batch(np.zeros((3, 2, 1)), np.zeros((3, 2, 1)), copied=np.array([True, False, False])))
     array([False,  True,  True])
     """
     copied = np.zeros(held.num, bool) if held.copied is None else held.copied

@@ -15,15 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnlearn._canonical import Support, on_support
+from attnlearn._canonical import Support
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn._distance import BIAS_FLOOR
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._batch import Batch, total_error
 from attnlearn.solve._curvature import Ball, kantorovich
-from attnlearn.solve._held import Held, total_error
 from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._white import reduce_to_support, whitening
 from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
 
 LATE = "the time was over"
@@ -54,7 +55,7 @@ class Bounds(NamedTuple):
 
 def parameter_bounds(
     layer: AttentionLayer,
-    fitted: Held,
+    fitted: Batch,
     *,
     error: float,
     scale: float,
@@ -86,7 +87,7 @@ def parameter_bounds(
             error * scale * np.sqrt(conditioning.examples),
             total_error(layer, fitted.first(conditioning.examples)),
         )
-        found = _bounds(reduced, conditioning, tangent, rho, token_rank(tokens, fitted.mask))
+        found = _bounds(reduced, conditioning, tangent, rho, whitening(tokens, fitted.mask).directions)
         if found.worst <= calibration.PARAMETER_ERROR:
             break
     assert found is not None, "there is at least one rank to try"
@@ -190,29 +191,3 @@ def bias_conditioning(layer: AttentionLayer, conditioning: Conditioning) -> np.n
     norms = np.maximum(np.linalg.norm(layer.query_bias, axis=1), BIAS_FLOOR * size)
     output_norm = max(np.linalg.norm(layer.output_bias), BIAS_FLOOR * np.linalg.norm(layer.w))
     return np.append(conditioning.query_bias / norms, conditioning.output_bias / output_norm)
-
-
-def token_rank(x: Tokens, mask: Mask | None) -> int:
-    """Directions in which the tokens vary: eigenvalues of their covariance above rounding."""
-    tokens = (x.reshape(-1, x.shape[2]) if mask is None else x[mask]).astype(np.float64)
-    values = np.linalg.eigvalsh(np.atleast_2d(np.cov(tokens, rowvar=False)))
-    return int(np.sum(values > calibration.in_precision(calibration.TOKEN_RANK, x.dtype) * values[-1]))
-
-
-def reduce_to_support(
-    layer: AttentionLayer, x: Tokens, support: Support | None
-) -> tuple[AttentionLayer, Tokens]:
-    """The layer and tokens in an orthonormal basis of the directions in which tokens vary."""
-    if support is None:
-        return layer, x
-    basis, _ = np.linalg.qr(np.asarray(support.basis, np.float64))
-    basis = basis.astype(layer.dtype)
-    inside = on_support(layer, support)
-    reduced = AttentionLayer(
-        basis.T @ inside.theta @ basis,
-        basis.T @ inside.w,
-        inside.query_bias @ basis,
-        inside.output_bias,
-        causal=layer.causal,
-    )
-    return reduced, x @ basis

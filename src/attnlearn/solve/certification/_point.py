@@ -17,7 +17,7 @@ from attnlearn.scores import Preconditioner, Scores
 from attnlearn.scores._products import product
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._attend import split_linear
-from attnlearn.solve._chunks import Whitening, added, cut, whitening
+from attnlearn.solve._chunks import added, cut
 from attnlearn.solve._linearize import (
     Linearization,
     Local,
@@ -28,6 +28,7 @@ from attnlearn.solve._linearize import (
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import Columns, checked_examples, inverse_factor
 from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._white import Whitening, whitening
 
 
 class Point(NamedTuple):

@@ -34,6 +34,7 @@ import scipy.linalg
 from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._sequences import evidence_wanted, token_names
+from attnlearn.solve._white import whitening
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def measure_position(x: Tokens, mask: Mask | None, seed: int = 0) -> Position:
     tokens = _free_tokens(x[chosen], names[chosen])
     if tokens.shape[1] < calibration.LEAST_KEYS - 1:
         return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, 0, False, False)
-    free, rng = _white(tokens), np.random.default_rng([seed, 0x9051])
+    free, rng = whitening(tokens, None).tokens(tokens), np.random.default_rng([seed, 0x9051])
     tied, whole = _tied(free, rng)
     spread, deficient = _spread(free)
     many, few = _continuous(tokens), _few_values(free, rng)
@@ -126,15 +127,6 @@ def _free_tokens(x: Tokens, names: np.ndarray) -> Tokens:
     earlier = np.tril(names[:, :, None] == names[:, None, :], -1).any(axis=2)
     kept = ~earlier & (names != 0) & ~np.isin(names, everywhere)
     return x[kept].reshape(len(x), -1, x.shape[2]).astype(np.float64)
-
-
-def _white(tokens: Tokens) -> Tokens:
-    """The same tokens in white coordinates of their span."""
-    rows = tokens.reshape(-1, tokens.shape[2])
-    centred = rows - rows.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
-    seen = values > calibration.TOKEN_RANK * max(values[-1], np.finfo(float).tiny)
-    return (centred @ (vectors[:, seen] / np.sqrt(values[seen]))).reshape(*tokens.shape[:2], -1)
 
 
 def _spread(tokens: Tokens) -> tuple[float, float]:

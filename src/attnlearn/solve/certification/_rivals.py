@@ -28,11 +28,11 @@ from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import shrink
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Whitening, whitening
+from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects
-from attnlearn.solve._held import Held, example_scale
 from attnlearn.solve._regress import regress
+from attnlearn.solve._white import Whitening, whitening
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -83,7 +83,7 @@ def starts_wanted() -> int:
 
 def second_opinion(
     layer: AttentionLayer,
-    held: Held,
+    held: Batch,
     *,
     thorough: bool = False,
     seed: int = 0,
@@ -93,7 +93,7 @@ def second_opinion(
 
     >>> layer = AttentionLayer.random(num_heads=1, dim=4, seed=0)
     >>> u = np.random.default_rng(0).standard_normal((200, 2, 4))
-    >>> second_opinion(layer, Held(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
+    >>> second_opinion(layer, Batch(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
     'mirrored'
     """
     search = _Search(layer, held, thorough, seed, deadline)
@@ -115,7 +115,7 @@ class _Search:
     """The layer's heads on a sample of tokens, in float64, and fits of their outputs."""
 
     def __init__(
-        self, layer: AttentionLayer, held: Held, thorough: bool, seed: int, deadline: float | None
+        self, layer: AttentionLayer, held: Batch, thorough: bool, seed: int, deadline: float | None
     ) -> None:
         self.thorough, self.deadline = thorough, deadline
         rounding = float(np.finfo(held.x.dtype).eps)
@@ -129,7 +129,7 @@ class _Search:
         self.x, self.mask = some.x.astype(np.float64), some.mask
         self.white: Whitening = whitening(self.x, self.mask)
         self.rng = np.random.default_rng([seed, 0x21BA1])
-        self.scale = example_scale(Held(self.x, self.layer(self.x, self.mask), self.mask))
+        self.scale = example_scale(Batch(self.x, self.layer(self.x, self.mask), self.mask))
 
     def candidates(self) -> Iterator[tuple[str, int, tuple[AttentionLayer, float] | None]]:
         """How, which head, and the heads that take its place with their relative residual where they are exact."""
@@ -137,7 +137,7 @@ class _Search:
         for head in heads:
             for start in self._mirrored(head):
                 yield "mirrored", head, self._regressed(start, head)
-        directions = self.white.basis.shape[1]
+        directions = self.white.directions
         starts = 2 * starts_wanted() if self.thorough else int(directions**2 <= calibration.SAMPLE)
         agreed = 0
         for number in range(starts):
@@ -241,7 +241,7 @@ class _Search:
     def _needed(self, found: AttentionLayer) -> AttentionLayer:
         """The heads that cannot be left out, equal ones as one."""
         found = found.canonical(self.same)
-        sample = Held(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.SAMPLE)
+        sample = Batch(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.SAMPLE)
         while found.num_heads > 1:
             effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
             if effects.min() > self.tolerance / calibration.NEGLIGIBLE:

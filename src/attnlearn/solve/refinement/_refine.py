@@ -26,8 +26,9 @@ from attnlearn._precision import promoted
 from attnlearn._types import ArrayLike
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._attend import split_linear
-from attnlearn.solve._chunks import on_threads, whitening
+from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._regress import checked_examples
+from attnlearn.solve._white import whitening
 from attnlearn.solve.refinement._config import RefineConfig, Refined
 from attnlearn.solve.refinement._descent import Descent
 from attnlearn.solve.refinement._schedule import Schedule

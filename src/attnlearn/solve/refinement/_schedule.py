@@ -13,9 +13,10 @@ import numpy as np
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import Chunks, Whitening, cut
+from attnlearn.solve._chunks import Chunks, cut
 from attnlearn.solve._regress import Columns, Fit, total_squares
 from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._white import Whitening
 from attnlearn.solve.refinement._descent import Descended, Descent
 
 

@@ -1,4 +1,7 @@
-"""Examples on one side of the split, and how far a layer is from them.
+"""Examples in memory, as given or in white coordinates, and how far a layer is from them.
+
+`Batch` is what learners hold and judge. Three containers stay apart: `data.Chunk` is what a source of examples yields (`data` does
+not import the solvers), `solve._chunks.Chunk` has its mask as numbers for products, and `training` has labels and weights.
 
 Errors are relative. The error of an example is divided by the smaller of its output's norm and the typical norm, so that
 it bounds the error relative to either. Outputs below a floor, by default `SMALL_ERROR` of the typical norm, are measured
@@ -8,23 +11,26 @@ against that floor, which every claim prints.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Outputs, Tokens
+from attnlearn.data import Examples
 from attnlearn.solve import _calibration as calibration
 
 
 @dataclass(frozen=True)
-class Held:
-    """Examples on one side of the split.
+class Batch:
+    """Some examples, such as those on one side of the split.
 
     `groups` names the unit to which each sequence belongs (None: every sequence is a unit of its own). `copied` marks the
     sequences that nearly repeat one on another side of the split (None: none does), and `hidden` is the share that may do so unseen.
 
-    >>> Held(np.zeros((4, 3, 2)), np.zeros((4, 3, 2))).num
+    >>> Batch(np.zeros((4, 3, 2)), np.zeros((4, 3, 2))).num
     4
     """
 
@@ -34,6 +40,16 @@ class Held:
     groups: np.ndarray | None = None
     copied: np.ndarray | None = None
     hidden: float = 0.0
+
+    @classmethod
+    def of(cls, examples: Examples, indices: Int[np.ndarray, "i"], units: np.ndarray | None = None) -> Batch:
+        """The examples at `indices`; `units` has an entry for every example there is.
+
+        >>> from attnlearn.data import as_examples
+        >>> Batch.of(as_examples(np.ones((4, 3, 2)), np.ones((4, 3, 2))), np.arange(2)).num
+        2
+        """
+        return cls(*examples.take(indices), None if units is None else units[indices])
 
     @property
     def num(self) -> int:
@@ -45,9 +61,18 @@ class Held:
         """The outputs, zero where a token is padded."""
         return self.y if self.mask is None else self.y * self.mask[..., None]
 
-    def first(self, number: int) -> Held:
+    def first(self, number: int) -> Batch:
         """The first sequences, as many as `number`, without their units."""
-        return Held(self.x[:number], self.y[:number], None if self.mask is None else self.mask[:number])
+        return Batch(self.x[:number], self.y[:number], None if self.mask is None else self.mask[:number])
+
+    def take(self, chosen: Int[np.ndarray, "i"]) -> Batch:
+        """The sequences at `chosen`, with their units."""
+        parts = (self.x, self.y, self.mask, self.groups)
+        return Batch(*(None if part is None else part[chosen] for part in parts))
+
+    def astype(self, dtype: Any) -> Batch:
+        """The same examples in another precision."""
+        return replace(self, x=self.x.astype(dtype, copy=False), y=self.y.astype(dtype, copy=False))
 
     def fingerprint(self) -> str:
         """SHA-256 of the examples: what was looked at, on record."""
@@ -58,8 +83,25 @@ class Held:
         return digest.hexdigest()
 
 
+class WhiteBatch(NamedTuple):
+    """Sequences in white coordinates, their outputs as a learner sees them, and the keys that each query sees (None: all)."""
+
+    tokens: Float[np.ndarray, "n k r"]
+    outputs: Float[np.ndarray, "n k o"]
+    visible: Bool[np.ndarray, "n k k"] | None
+
+
+def visible_keys(k: int, mask: Mask | None, causal: bool) -> Bool[np.ndarray, "n k k"] | None:
+    """Which keys each query sees, (n or 1, query, key); queries that are padding see none. None: all."""
+    allowed = np.tril(np.ones((k, k), bool))[None] if causal else None
+    if mask is not None:
+        pairs = mask[:, :, None] & mask[:, None, :]
+        allowed = pairs if allowed is None else allowed & pairs
+    return allowed
+
+
 def unit_errors(
-    layer: AttentionLayer, held: Held, scale: float, small: float = calibration.SMALL_ERROR
+    layer: AttentionLayer, held: Batch, scale: float, small: float = calibration.SMALL_ERROR
 ) -> np.ndarray:
     """Relative error of every sequence, or of every unit's worst sequence; `scale` is the typical norm of an output."""
     outputs = held.visible
@@ -87,18 +129,18 @@ def clipped_norms(outputs: Outputs, scale: float, small: float = calibration.SMA
     return np.clip(size, small * scale, scale if small < 1 else None)
 
 
-def total_error(layer: AttentionLayer, held: Held) -> float:
+def total_error(layer: AttentionLayer, held: Batch) -> float:
     """Root of the summed squared errors."""
     return float(np.linalg.norm((layer(held.x, held.mask) - held.visible).astype(np.float64)))
 
 
-def example_scale(held: Held) -> float:
+def example_scale(held: Batch) -> float:
     """Root mean square over examples of the norm of an example's output."""
     squares = np.sum(held.visible.astype(np.float64) ** 2, axis=(1, 2))
     return float(max(np.sqrt(squares.mean()), np.finfo(np.float64).tiny))
 
 
-def rounding_floor(layer: AttentionLayer, held: Held, scale: float) -> float:
+def rounding_floor(layer: AttentionLayer, held: Batch, scale: float) -> float:
     """How exact the outputs of this layer can be in the data's dtype, as a relative error.
 
     The float32 forward is compared with the float64 one; rounding errors are proportional to the machine

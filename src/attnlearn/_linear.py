@@ -1,0 +1,183 @@
+"""The linear-attention layer: F(X)_a = sum_i (x_a^T Theta_i + c_i^T) G_a W_i + b, G_a = sum of x_b x_b^T over the visible keys b.
+
+It is an `AttentionLayer` without the softmax: a key's weight is its score. The function is linear in the products of the
+entries of Theta_i and W_i, so least squares finds the best one (`recover(..., method="linear")`). Cost of a call: as for
+an `AttentionLayer`. What can fail: weights do not sum to one, so outputs grow with the number of keys.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from attnlearn._attention import Attention, Parameters, evaluate
+from attnlearn._layer import AttentionLayer
+from attnlearn._types import ArrayLike, OutputBias, Outputs, Projection, QueryBias, Theta
+
+KIND = "linear attention layer"
+
+
+class LinearAttention(Attention):
+    """A linear layer as it is evaluated: the weight of a visible key is its score."""
+
+    __slots__ = ()
+
+    def patterns(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """Weights (n, query, heads, key) of one chunk; zero for keys that are not visible."""
+        weights = self.logits(x)
+        k = weights.shape[-1]
+        if self.causal:
+            weights *= np.tril(np.ones((k, k), weights.dtype))[:, None, :]
+        if mask is not None:
+            weights *= mask[:, None, None, :]
+        return weights
+
+
+class LinearAttentionLayer:
+    """A multi-head linear-attention layer; the same calls as an `AttentionLayer`, without the softmax.
+
+    >>> layer = LinearAttentionLayer.random(num_heads=2, dim=4, seed=0)
+    >>> layer(np.ones((5, 3, 4))).shape
+    (5, 3, 4)
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(
+        self,
+        theta: ArrayLike,
+        w: ArrayLike,
+        query_bias: ArrayLike | None = None,
+        output_bias: ArrayLike | None = None,
+        causal: bool = False,
+    ) -> None:
+        self._held = AttentionLayer(theta, w, query_bias, output_bias, causal)
+
+    @classmethod
+    def _of(cls, held: AttentionLayer) -> LinearAttentionLayer:
+        return cls(*held.parameters, causal=held.causal)
+
+    @classmethod
+    def random(cls, num_heads: int, dim: int, **options: Any) -> LinearAttentionLayer:
+        """A random layer with the weights of `AttentionLayer.random`, which takes the same options.
+
+        >>> LinearAttentionLayer.random(2, 6, rank=2, seed=1)
+        LinearAttentionLayer(num_heads=2, dim=6, out_dim=6, causal=False, dtype=float64)
+        """
+        return cls._of(AttentionLayer.random(num_heads, dim, **options))
+
+    @property
+    def parameters(self) -> Parameters:
+        """The four arrays (theta, w, query_bias, output_bias)."""
+        return self._held.parameters
+
+    @property
+    def theta(self) -> Theta:
+        """Theta_i, (heads, d, d)."""
+        return self._held.theta
+
+    @property
+    def w(self) -> Projection:
+        """W_i, (heads, d, d_out)."""
+        return self._held.w
+
+    @property
+    def query_bias(self) -> QueryBias:
+        """c_i, (heads, d)."""
+        return self._held.query_bias
+
+    @property
+    def output_bias(self) -> OutputBias:
+        """b, (d_out,)."""
+        return self._held.output_bias
+
+    @property
+    def causal(self) -> bool:
+        """Whether a query sees no key after itself."""
+        return self._held.causal
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads m."""
+        return self._held.num_heads
+
+    @property
+    def dim(self) -> int:
+        """Token dimension d."""
+        return self._held.dim
+
+    @property
+    def out_dim(self) -> int:
+        """Output dimension d_out."""
+        return self._held.out_dim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float32 or float64."""
+        return self._held.dtype
+
+    def replace(self, **changes: Any) -> LinearAttentionLayer:
+        """A new layer with some of theta, w, query_bias, output_bias, causal changed."""
+        return self._of(self._held.replace(**changes))
+
+    def astype(self, dtype: Any) -> LinearAttentionLayer:
+        """The layer in float32 or float64."""
+        return self._of(self._held.astype(dtype))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LinearAttentionLayer) and self._held == other._held
+
+    def __hash__(self) -> int:
+        return hash((KIND, self._held))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (*self.parameters, self.causal))
+
+    def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Outputs:
+        """Outputs (n, k, d_out); with `mask` (True where a token is real) padded rows are zero."""
+        tokens, keep, single = self._held._tokens(x, mask)
+        kernel = LinearAttention(self._held.form, self.w, self.output_bias, self.causal)
+        outputs = evaluate("outputs", kernel, tokens, keep, (tokens.shape[1], self.out_dim))
+        return outputs[0] if single else outputs
+
+    def save(self, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None) -> None:
+        """Write the layer as safetensors; its format is not that of an `AttentionLayer`, so neither is read as the other.
+
+        >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
+        >>> layer = LinearAttentionLayer.random(2, 4); layer.save(path)
+        >>> LinearAttentionLayer.load(path) == layer
+        True
+        """
+        from attnlearn._storage import LINEAR_FORMAT, save_layer
+
+        save_layer(self._held, path, provenance, LINEAR_FORMAT)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> LinearAttentionLayer:
+        """Read a layer written by `save`."""
+        from attnlearn._storage import LINEAR_FORMAT, load_layer
+
+        return cls._of(load_layer(path, LINEAR_FORMAT))
+
+    def summary_json(self) -> dict[str, Any]:
+        """Shapes, and norms and ranks of every head, for the JSON result."""
+        from attnlearn._maps import head_maps
+        from attnlearn._summary import summarize
+
+        return {
+            "shapes": {name: list(array.shape) for name, array in self.parameters._asdict().items()},
+            "summary": {
+                "kind": KIND,
+                "causal": self.causal,
+                "dtype": str(self.dtype),
+                "heads": [asdict(head) for head in summarize(self._held)],
+                "maps": head_maps(theta=self.theta, w=self.w),
+            },
+        }
+
+    def __repr__(self) -> str:
+        return f"Linear{self._held!r}"
