@@ -1,7 +1,15 @@
-"""Size of a core install: the project and its dependencies in an empty environment, pip left out."""
+"""A core install, and how fast it starts.
+
+size     the project and its dependencies in an empty environment, pip left out
+import   processor time of `import attnlearn` over that of `python -c pass`, both in fresh processes
+help     the same of `attnlearn --help`
+
+Times are the least of twenty, taken in turns, so that what else runs on the machine falls out.
+"""
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -9,13 +17,21 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+REPEATS = 20
+WORDS = {"import": ("-c", "import attnlearn"), "help": ("-m", "attnlearn.cli.__main__", "--help")}
+WANTED = {"size": 300, "import": 3, "help": 6}
+"""Megabytes, and times `python -c pass`."""
 
 
 def cases(tier: str) -> list[dict[str, Any]]:
-    return [] if tier == "quick" else [{"extras": "none"}]
+    return [] if tier == "quick" else [{"measure": name} for name in WANTED]
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
+    return size() if case["measure"] == "size" else start(WORDS[case["measure"]])
+
+
+def size() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "site"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), str(ROOT)]
@@ -37,5 +53,27 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def start(words: tuple[str, ...]) -> dict[str, Any]:
+    least = {"ours": float("inf"), "nothing": float("inf")}
+    for _ in range(REPEATS):
+        for name, call in (("nothing", ("-c", "pass")), ("ours", words)):
+            before = _spent()
+            subprocess.run([sys.executable, *call], check=True, capture_output=True)
+            least[name] = min(least[name], _spent() - before)
+    return {"ratio": least["ours"] / least["nothing"], **least}
+
+
+def _spent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def summary(lines: list[dict[str, Any]]) -> str:
-    return "\n".join(f"core install {line['result']['megabytes']:.0f} MB" for line in lines)
+    return "\n".join(f"{line['case']['measure']}: {said(line['result'])}" for line in lines)
+
+
+def said(result: dict[str, Any]) -> str:
+    """A measurement in words."""
+    if "megabytes" in result:
+        return f"{result['megabytes']:.0f} MB"
+    return f"{result['ratio']:.1f} times `python -c pass`"

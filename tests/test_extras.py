@@ -130,6 +130,30 @@ def test_a_package_that_fails_to_import_says_why(tmp_path: Path, monkeypatch: py
         require_extra("engine", "odd")
 
 
+WINDOWS = """
+import importlib, pkgutil, signal, os, sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp", "tty", "pty", "syslog"):
+    sys.modules[name] = None
+import cyclopts, joblib, numpy, rich, safetensors.numpy, scipy.optimize, sklearn.base, jax, torch  # theirs is their business
+for name in ("SIGKILL", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGPIPE", "SIGCHLD", "pthread_sigmask", "setitimer"):
+    if hasattr(signal, name):
+        delattr(signal, name)
+for name in ("O_NOFOLLOW", "O_NONBLOCK", "uname", "pread", "pwrite", "killpg", "fork", "setsid", "sched_getaffinity", "sysconf"):
+    delattr(os, name)
+import attnlearn
+modules = [module.name for module in pkgutil.walk_packages(attnlearn.__path__, "attnlearn.")]
+for name in modules:
+    importlib.import_module(name)
+assert len(modules) > 200, len(modules)
+assert attnlearn.AttentionLayer.random(2, 4)(numpy.ones((1, 2, 4))).shape == (1, 2, 4)
+"""
+
+
+def test_everything_imports_where_there_is_no_posix() -> None:
+    ended = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
 PYTREE = """
 import attnlearn
 layer = attnlearn.AttentionLayer.random(2, 4)

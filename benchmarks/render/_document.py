@@ -31,7 +31,7 @@ PARTS = (
     ("scale", "Scale", "Data larger than memory, and layers of growing dimension from examples drawn on demand. Every case is a process of its own; its peak counts mapped files. *Planned* is what `recover` said before it started."),
     ("conditions", "Conditions", "Predictions against what the learners then did."),
     ("hardness", "Hard families", "Every learner on random layers and on parities of the same shape (two ±1 tokens, d = 12; sculpting d = 8, from six heads on d = 10), with 95 % intervals and the median time of a run. *Learned* is a relative function error of at most 0.1 on fresh examples. The budget: 20,000 examples for the spectral route and for Adam (3,000 steps, the better of two rates), 300,000 for sculpting, for queries what `extract` asks for."),
-    ("install", "Install", "A core install into an empty environment."),
+    ("install", "Install", "A core install into an empty environment, and how fast it starts: processor time of a fresh process."),
 )  # fmt: skip
 KNOWN = {name for name, _, _ in PARTS}
 BEGIN, END = "<!-- results: made by python -m benchmarks render -->", "<!-- end of results -->"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlearn.engine._threads import in_order, limited_blas
-from attnlearn.scores import Scores
+from attnlearn.scores import Scores, Visible, as_visible
 from attnlearn.scores._products import mix, turn
 
 CHUNK_BYTES = 4 * 2**20
@@ -68,17 +68,17 @@ def softmax(logits: np.ndarray, shift: bool = True) -> np.ndarray:
     return logits
 
 
-def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarray:
+def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool | Visible) -> np.ndarray:
     """Attention weights in the memory of the scores (n, query, m, key): softmax over the keys that a query may see.
 
-    Under a causal mask it sees none after itself, and nobody sees padding (`keep` zero); rows of padded queries are zero.
+    Under a causal mask it sees none after itself (a `Visible` may say more), and nobody sees padding (`keep` zero); rows of padded queries are zero.
 
     >>> weigh(np.zeros((1, 2, 1, 2)), np.array([[True, False]]), False).tolist()
     [[[[1.0, 0.0]], [[0.0, 0.0]]]]
     """
-    k, shift = logits.shape[-1], not bounded(logits)
-    if causal:
-        np.copyto(logits, -np.inf, where=np.triu(np.ones((k, k), bool), 1)[:, None, :])
+    hidden, shift = as_visible(causal).hidden(logits.shape[-1]), not bounded(logits)
+    if hidden is not None:
+        np.copyto(logits, -np.inf, where=hidden[:, None, :])
     if keep is not None:
         np.copyto(logits, -np.inf, where=keep[:, None, None, :] == 0)
     softmax(logits, shift)
@@ -88,20 +88,26 @@ def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool) -> np.ndarr
 
 
 class Attention(NamedTuple):
-    """A layer as it is evaluated: scores of any kind, W (m, d, o), b (o,), and whether a query sees keys after itself."""
+    """A layer as it is evaluated: scores of any kind, W (m, d, o), b (o,), which keys a query sees, and where the tokens are."""
 
     scores: Scores
     w: np.ndarray
     output_bias: np.ndarray
-    causal: bool
+    causal: bool | Visible
+    positions: np.ndarray | None = None
 
     def logits(self, x: np.ndarray, _mask: np.ndarray | None = None) -> np.ndarray:
         """Scores before the softmax (n, query, heads, key) of one chunk."""
-        return self.scores.logits(x, turn(x))[0]
+        return self.scores.logits(x, turn(x), self.positions)[0]
 
     def patterns(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """Attention weights (n, query, heads, key) of one chunk."""
         return weigh(self.logits(x), mask, self.causal)
+
+    def on(self, rows: slice) -> Attention:
+        """The layer for some of the sequences, when each has positions of its own."""
+        each = self.positions is not None and self.positions.ndim == 2
+        return self._replace(positions=self.positions[rows]) if each else self  # type: ignore[index]
 
     def outputs(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """Outputs (n, k, o) of one chunk; rows of padded queries are zero."""
@@ -136,7 +142,9 @@ def evaluate(
     result = np.empty((n, *tail), x.dtype)
 
     def part(rows: slice) -> np.ndarray:
-        return KERNELS[kernel](layer, np.ascontiguousarray(x[rows]), None if mask is None else mask[rows])
+        return KERNELS[kernel](
+            layer.on(rows), np.ascontiguousarray(x[rows]), None if mask is None else mask[rows]
+        )
 
     pieces = [slice(start, start + size) for start in range(0, n, size)]
     with np.errstate(all="ignore"):  # what overflows is in the result for everyone to see

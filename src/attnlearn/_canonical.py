@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer, Factors
+from attnlearn._parts import require_plain
 
 
 class Support(NamedTuple):
@@ -42,18 +43,17 @@ def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
     tolerance = 100 * float(np.finfo(layer.dtype).eps) if tolerance is None else tolerance
     require(tolerance >= 0, "tolerance", "must be >= 0", tolerance)
     largest = max(head_norms(layer.w).max(), np.finfo(layer.dtype).tiny)
-    layer = merged(layer, tolerance)
-    projections, size = layer.w.copy(), head_norms(_stacked(layer))
+    layer = merged(layer.replace(form=layer.form.canonical()), tolerance)
+    projections, stacked = layer.w.copy(), _stacked(layer)
+    size = head_norms(stacked)
     norms = head_norms(projections)
     visible = [head for head in range(layer.num_heads) if norms[head] > tolerance * largest]
     if not visible:  # a layer that is constant: one head that does nothing
         visible = [0]
         projections[0] = 0
     # Six digits of the size, then the entries themselves: heads of equal size keep one order, whatever their own.
-    order = sorted(
-        visible, key=lambda h: (-float(f"{size[h] * norms[h]:.6g}"), layer.theta[h].ravel().tolist())
-    )
-    return layer.replace(theta=layer.theta[order], w=projections[order], query_bias=layer.query_bias[order])
+    order = sorted(visible, key=lambda h: (-float(f"{size[h] * norms[h]:.6g}"), stacked[h].ravel().tolist()))
+    return layer.chosen(order, projections[order])
 
 
 def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
@@ -79,7 +79,7 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
             kept.append(head)
         else:
             projections[twin] += projections[head]
-    return layer.replace(theta=layer.theta[kept], w=projections[kept], query_bias=layer.query_bias[kept])
+    return layer.chosen(kept, projections[kept])
 
 
 def head_norms(matrices: Float[np.ndarray, "m p q"]) -> Float[np.ndarray, "m"]:
@@ -94,8 +94,9 @@ def head_norms(matrices: Float[np.ndarray, "m p q"]) -> Float[np.ndarray, "m"]:
 
 
 def _stacked(layer: AttentionLayer) -> np.ndarray:
-    """[Theta; c^T] of every head (m, d + 1, d)."""
-    return np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
+    """All numbers of the scores of every head (m, 1, numbers): Theta and c, or factors in their one gauge and tables."""
+    arrays = layer.form.arrays().values()
+    return np.concatenate([array.reshape(layer.num_heads, 1, -1) for array in arrays], axis=2)
 
 
 def on_support(layer: AttentionLayer, support: Support) -> AttentionLayer:
@@ -109,15 +110,15 @@ def on_support(layer: AttentionLayer, support: Support) -> AttentionLayer:
     require(
         projector.shape == (layer.dim, layer.dim), "support", f"basis must have {layer.dim} rows", projector
     )
-    theta = projector @ layer.theta @ projector
-    shifted = layer.query_bias + np.einsum("mde,d->me", layer.theta, mean)
-    query_bias = shifted @ projector - np.einsum("mde,d->me", theta, mean)
-    output_bias = layer.output_bias + (mean - projector @ mean) @ layer.w.sum(axis=0)
-    return layer.replace(theta=theta, w=projector @ layer.w, query_bias=query_bias, output_bias=output_bias)
+    rest = mean - projector @ mean
+    form = layer.form.seen_through(rest, projector)
+    output_bias = layer.output_bias + rest @ layer.w.sum(axis=0)
+    return layer.replace(form=form, w=projector @ layer.w, output_bias=output_bias)
 
 
 def balanced_factors(layer: AttentionLayer, rank: int | None, tolerance: float) -> Factors:
     """See `AttentionLayer.factors`. The key space also has to carry the query bias."""
+    require_plain(layer, "layer")
     scores = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1).astype(np.float64)
     query, key = _split(scores, rank, tolerance, "theta")
     value, output = _split(layer.w.astype(np.float64), rank, tolerance, "w")

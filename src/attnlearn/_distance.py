@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,13 +54,25 @@ class Distance:
         return tuple(match for match in self.heads if match.head is None or match.other is None)
 
 
-def distance(a: AttentionLayer, b: AttentionLayer, *, support: Support | None = None) -> Distance:
+OFFSETS = 16
+"""Offsets up to here, either way, are compared when none are given and scores depend on them: the sequences of most tests and
+examples are no longer."""
+
+
+def distance(
+    a: AttentionLayer,
+    b: AttentionLayer,
+    *,
+    support: Support | None = None,
+    offsets: Sequence[float] | None = None,
+) -> Distance:
     """Compare two layers after `canonical()`; errors are relative to the norms of the heads of `b`.
 
     Each field is the worst matched head's Frobenius error over that head's own norm; biases over the larger
     of their own norm and 1e-3 of the layer's. A Theta of exactly zero, in either layer, has no norm to compare
     with: its error is relative to the largest Theta of `b`. `support` (mean and basis of the affine span of the tokens)
-    compares only what such tokens can show.
+    compares only what such tokens can show. Where scores depend on positions, theta is the worst over `offsets` (by default
+    those up to 16 that the mask lets through), and query_bias also holds what a key adds by its offset alone.
 
     >>> layer = AttentionLayer.random(3, 4, seed=2)
     >>> moved = layer.replace(theta=layer.theta[::-1], w=layer.w[::-1], query_bias=layer.query_bias[::-1])
@@ -70,11 +83,14 @@ def distance(a: AttentionLayer, b: AttentionLayer, *, support: Support | None = 
         require(isinstance(layer, AttentionLayer), name, "must be an AttentionLayer", layer)
     require((a.dim, a.out_dim) == (b.dim, b.out_dim), "b", f"must map {a.dim} to {a.out_dim} dimensions", b)
     require(a.causal == b.causal, "b", f"must have causal={a.causal} like a", b)
+    require(a.visible == b.visible, "b", f"must have the mask of a, {a.visible}", b)
+    offsets = _offsets(a, b) if offsets is None else offsets
+    require(len(offsets) > 0, "offsets", "must hold at least one", offsets)
     if support is not None:
         support = Support(*support)
         a, b = on_support(a, support), on_support(b, support)
     a, b = a.canonical().astype(np.float64), b.canonical().astype(np.float64)
-    theta, w, query_bias = _relative_errors(a, b)
+    theta, w, query_bias = _relative_errors(a, b, offsets)
     rows, columns = linear_sum_assignment(np.minimum(theta + w + query_bias, 1e6))
     matches = [
         HeadMatch(int(i), int(j), float(theta[i, j]), float(w[i, j]), float(query_bias[i, j]))
@@ -97,29 +113,54 @@ def distance(a: AttentionLayer, b: AttentionLayer, *, support: Support | None = 
     )
 
 
-def _relative_errors(a: AttentionLayer, b: AttentionLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Errors of every head of a (row) against every head of b (column) in theta, w and query bias."""
-    sizes = np.linalg.norm(b.theta, axis=(1, 2))
-    present = np.logical_and.outer(a.theta.any(axis=(1, 2)), sizes > 0)
-    theta_norms = np.where(present, sizes, sizes.max())
-    w_norm = np.linalg.norm(b.w, axis=(1, 2))
-    bias_norm = np.maximum(np.linalg.norm(b.query_bias, axis=1), BIAS_FLOOR * np.linalg.norm(b.theta))
+def _offsets(a: AttentionLayer, b: AttentionLayer) -> Sequence[float]:
+    """The offsets that are compared when none are given: 0 alone if scores do not depend on them."""
+    if a.plain_scores and b.plain_scores:
+        return (0,)
+    most = OFFSETS if a.window is None else min(OFFSETS, a.window - 1)
+    return range(-most, 1 if a.causal and not a.visible.prefix else most + 1)
 
-    def table(first: np.ndarray, second: np.ndarray, norms: np.ndarray) -> np.ndarray:
-        # One pair at a time: the full table of differences would take m^2 d^2 memory.
-        norms = np.broadcast_to(norms, (len(first), len(second)))
-        return np.array(
-            [
-                [_ratio(float(np.linalg.norm(p - q)), norm) for q, norm in zip(second, row)]
-                for p, row in zip(first, norms)
-            ]
-        )
 
+def _relative_errors(
+    a: AttentionLayer, b: AttentionLayer, offsets: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Errors of every head of a (row) against every head of b (column) in theta, w and query bias, the worst over offsets."""
+    shift = [np.mean([_by_offset(layer, at) for at in offsets], axis=0) for layer in (a, b)]
+    theta, bias = (np.zeros((a.num_heads, b.num_heads)) for _ in range(2))
+    sizes, bias_sizes, own = np.zeros(b.num_heads), np.zeros(b.num_heads), np.zeros(a.num_heads)
+    for offset in offsets:
+        (one, c), (other, e) = a.scores_at(offset), b.scores_at(offset)
+        first = np.concatenate([c, _by_offset(a, offset) - shift[0]], axis=1)
+        second = np.concatenate([e, _by_offset(b, offset) - shift[1]], axis=1)
+        theta = np.maximum(theta, _errors(one, other))
+        bias = np.maximum(bias, _errors(first, second))
+        sizes += np.linalg.norm(other, axis=(1, 2)) ** 2 / len(offsets)
+        bias_sizes += np.linalg.norm(second, axis=1) ** 2 / len(offsets)
+        own += np.linalg.norm(one, axis=(1, 2))
+    sizes = np.sqrt(sizes)
+    norms = np.where(np.logical_and.outer(own > 0, sizes > 0), sizes, sizes.max())
+    floor = np.maximum(np.sqrt(bias_sizes), BIAS_FLOOR * np.linalg.norm(sizes))
     return (
-        table(a.theta, b.theta, theta_norms),
-        table(a.w, b.w, w_norm),
-        table(a.query_bias, b.query_bias, bias_norm),
+        _ratios(theta, norms),
+        _ratios(_errors(a.w, b.w), np.linalg.norm(b.w, axis=(1, 2))),
+        _ratios(bias, floor),
     )
+
+
+def _by_offset(layer: AttentionLayer, offset: float) -> np.ndarray:
+    """What a key adds by its offset alone (m, d + 1); what is the same at all offsets no softmax shows."""
+    meets, number = layer.form.bias_at(offset)
+    return np.concatenate([meets, number[:, None]], axis=1)
+
+
+def _errors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Norms of all differences, one pair at a time: the full table of differences would take m^2 d^2 memory."""
+    return np.array([[float(np.linalg.norm(p - q)) for q in second] for p in first])
+
+
+def _ratios(errors: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    wide = np.broadcast_to(norms, errors.shape)
+    return np.array([[_ratio(*pair) for pair in zip(*rows)] for rows in zip(errors.tolist(), wide.tolist())])
 
 
 def _ratio(error: float, norm: float) -> float:

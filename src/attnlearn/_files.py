@@ -129,7 +129,10 @@ def _new_file(target: Path) -> Path:
 
 def to_disk(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk; some file systems cannot say so of folders."""
-    handle = os.open(path, os.O_RDONLY)
+    windows = os.name == "nt"
+    if windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError:

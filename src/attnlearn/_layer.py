@@ -2,8 +2,9 @@
 
 `AttentionLayer` holds what input and output can show: Theta_i (scores), c_i (query bias seen from the keys),
 W_i (value and output projections multiplied) and b. Key biases are invisible and value biases show only
-through b, so neither appears. It is immutable, and for JAX a pytree with NumPy leaves: the class is registered when a layer
-is made and the caller has imported JAX, which nothing here does.
+through b, so neither appears. Scores that depend on positions are members of `attnlearn.scores`; a layer of them comes from
+`from_scores`, and its matrices are those of an offset, `scores_at`. It is immutable, and for JAX a pytree with NumPy leaves:
+the class is registered when a layer is made and the caller has imported JAX, which nothing here does.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from jaxtyping import Float
 
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
-from attnlearn._precision import common_dtype, require_finite, to_numpy
+from attnlearn._parts import as_mask, frozen, put_together, taken_apart
+from attnlearn._precision import require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
-from attnlearn.scores import Bilinear
+from attnlearn.scores import Bilinear, Shown, Visible, as_visible, build, describe, words
+from attnlearn.scores._rotation import as_positions
 
 
 class Factors(NamedTuple):
@@ -46,13 +49,12 @@ class AttentionLayer:
     (5, 3, 4)
     """
 
-    __slots__ = ("causal", "output_bias", "query_bias", "theta", "w")
+    __slots__ = ("form", "output_bias", "visible", "w")
 
-    theta: Theta
+    form: Any
     w: Projection
-    query_bias: QueryBias
     output_bias: OutputBias
-    causal: bool
+    visible: Visible
 
     def __init__(
         self,
@@ -60,38 +62,51 @@ class AttentionLayer:
         w: ArrayLike,
         query_bias: ArrayLike | None = None,
         output_bias: ArrayLike | None = None,
-        causal: bool = False,
+        causal: bool | Visible = False,
     ) -> None:
-        theta, w = to_numpy(theta, "theta"), to_numpy(w, "w")
+        theta = to_numpy(theta, "theta")
         require(theta.ndim == 3, "theta", "must have shape (heads, d, d)", theta)
         m, d, d2 = theta.shape
         require(m >= 1 and d >= 1 and d == d2, "theta", "must have shape (heads, d, d)", theta)
-        require(
-            w.ndim == 3 and w.shape[:2] == (m, d) and w.shape[2] >= 1,
-            "w",
-            f"must have shape ({m}, {d}, d_out) to go with theta",
-            w,
-        )
         query_bias = (
             np.zeros((m, d), theta.dtype) if query_bias is None else to_numpy(query_bias, "query_bias")
         )
         require(query_bias.shape == (m, d), "query_bias", f"must have shape ({m}, {d})", query_bias)
-        o = w.shape[2]
-        output_bias = (
-            np.zeros(o, theta.dtype) if output_bias is None else to_numpy(output_bias, "output_bias")
-        )
-        require(output_bias.shape == (o,), "output_bias", f"must have shape ({o},)", output_bias)
-        require(isinstance(causal, (bool, np.bool_)), "causal", "must be True or False", causal)
-        arrays = {"theta": theta, "w": w, "query_bias": query_bias, "output_bias": output_bias}
-        dtype = common_dtype(arrays)
-        for name, array in arrays.items():
-            require_finite(array, name)
-            frozen = np.array(array, dtype, order="C")
-            frozen.flags.writeable = False
-            object.__setattr__(self, name, frozen)
-        object.__setattr__(self, "causal", bool(causal))
+        self._fill(Bilinear.whole(theta, query_bias), w, output_bias, as_visible(causal))
+
+    def _fill(self, form: Any, w: ArrayLike, output_bias: ArrayLike | None, visible: Visible) -> None:
+        for name, value in zip(("form", "w", "output_bias"), frozen(form, w, output_bias), strict=True):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "visible", visible)
         if "jax" in sys.modules:
             _register_pytree()
+
+    @classmethod
+    def from_scores(
+        cls,
+        scores: Any,
+        w: ArrayLike,
+        output_bias: ArrayLike | None = None,
+        *,
+        causal: bool | Visible = False,
+        window: int | None = None,
+        prefix: int = 0,
+    ) -> AttentionLayer:
+        """A layer whose heads score pairs by any member of `attnlearn.scores`: bilinear, rotary, relative.
+
+        A query sees keys fewer than `window` places away and, under a causal mask, the first `prefix` keys.
+
+        >>> from attnlearn.scores import Rotary, Rotation
+        >>> scores = Rotary(np.ones((2, 5, 4)), np.ones((2, 5, 4)), Rotation((1.0, 0.01)))
+        >>> AttentionLayer.from_scores(scores, np.ones((2, 4, 4)), causal=True)
+        AttentionLayer(num_heads=2, dim=4, out_dim=4, causal=True, dtype=float64, rotary positions (2 pairs))
+        """
+        layer = object.__new__(cls)
+        if isinstance(scores, Bilinear):
+            layer.__init__(scores.theta(), w, scores.c, output_bias, as_visible(causal, window, prefix))
+        else:
+            layer._fill(scores, w, output_bias, as_visible(causal, window, prefix))
+        return layer
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"AttentionLayer is immutable: make a new one with replace({name}=...)")
@@ -100,50 +115,102 @@ class AttentionLayer:
         raise AttributeError("AttentionLayer is immutable")
 
     # Pytree protocol: leaves may be tracers, so unflattening does not validate.
-    def tree_flatten(self) -> tuple[Parameters, bool]:
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Visible, str]]:
         """Leaves and static part, for JAX."""
-        return self.parameters, self.causal
+        return taken_apart(self)
 
     @classmethod
-    def tree_unflatten(cls, causal: bool, leaves: Any) -> AttentionLayer:
+    def tree_unflatten(cls, static: tuple[Visible, str], leaves: Any) -> AttentionLayer:
         """Inverse of `tree_flatten`, for JAX."""
-        layer = object.__new__(cls)
-        for name, leaf in zip(Parameters._fields, leaves, strict=True):
-            object.__setattr__(layer, name, leaf)
-        object.__setattr__(layer, "causal", causal)
+        layer, names = object.__new__(cls), ("form", "w", "output_bias", "visible")
+        for name, value in zip(names, put_together(static, leaves), strict=True):
+            object.__setattr__(layer, name, value)
         return layer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (*self.parameters, self.causal))
+        return (AttentionLayer._again, (self.arrays(), describe(self.form), tuple(self.visible)))
+
+    @staticmethod
+    def _again(
+        arrays: dict[str, Any], description: dict[str, Any], visible: tuple[Any, ...]
+    ) -> AttentionLayer:
+        """The layer of named arrays and a description of its scores: how files and pickles hold it."""
+        form = build(description, arrays)
+        return AttentionLayer.from_scores(form, arrays["w"], arrays["output_bias"], causal=Visible(*visible))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AttentionLayer):
             return NotImplemented
-        same = all(np.array_equal(a, b) for a, b in zip(self.parameters, other.parameters, strict=True))
-        return same and self.causal == other.causal and self.dtype == other.dtype
+        if describe(self.form) != describe(other.form) or self.visible != other.visible:
+            return False
+        pairs = zip(self.arrays().values(), other.arrays().values(), strict=True)
+        return self.dtype == other.dtype and all(np.array_equal(a, b) for a, b in pairs)
 
     def __hash__(self) -> int:
-        return hash((self.causal, *(array.tobytes() for array in self.parameters)))
+        return hash((self.visible, *(array.tobytes() for array in self.arrays().values())))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parameters by name: those of the scores, then w and output_bias.
+
+        >>> list(AttentionLayer.random(2, 4).arrays())
+        ['theta', 'query_bias', 'w', 'output_bias']
+        """
+        return {**self.form.arrays(), "w": self.w, "output_bias": self.output_bias}
 
     @property
     def parameters(self) -> Parameters:
-        """The four arrays (theta, w, query_bias, output_bias)."""
+        """The four arrays (theta, w, query_bias, output_bias) of a layer whose scores do not depend on positions."""
         return Parameters(self.theta, self.w, self.query_bias, self.output_bias)
 
     @property
-    def form(self) -> Bilinear:
-        """How its heads score a pair of tokens, as a member of `attnlearn.scores`."""
-        return Bilinear.whole(self.theta, self.query_bias)
+    def theta(self) -> Theta:
+        """Theta_i (m, d, d); scores that depend on positions have one for each offset (`scores_at`)."""
+        return self._plain("theta").theta()
+
+    @property
+    def query_bias(self) -> QueryBias:
+        """c_i (m, d); scores that depend on positions have one for each offset (`scores_at`)."""
+        return self._plain("query_bias").c
+
+    def _plain(self, name: str) -> Bilinear:
+        if not self.plain_scores:
+            raise AttributeError(
+                f"{name}: this layer has {words(self.form)}; scores_at(offset) has its matrices"
+            )
+        return self.form
+
+    @property
+    def plain_scores(self) -> bool:
+        """Whether scores do not depend on positions."""
+        return isinstance(self.form, Bilinear)
+
+    @property
+    def causal(self) -> bool:
+        """Whether a query sees no key after itself (beyond a prefix)."""
+        return self.visible.causal
+
+    @property
+    def window(self) -> int | None:
+        """A query sees keys fewer than this many places away; None when it sees all."""
+        return self.visible.window
+
+    def scores_at(self, offset: float) -> Shown:
+        """Theta_i(D) and c_i(D) of pairs at the offset D = position of the key minus position of the query.
+
+        >>> AttentionLayer.random(2, 4).scores_at(-3).theta.shape
+        (2, 4, 4)
+        """
+        return self.form.at(offset)
 
     @property
     def num_heads(self) -> int:
         """Number of heads m."""
-        return self.theta.shape[0]
+        return self.form.heads
 
     @property
     def dim(self) -> int:
         """Token dimension d."""
-        return self.theta.shape[1]
+        return self.form.dim
 
     @property
     def out_dim(self) -> int:
@@ -153,15 +220,26 @@ class AttentionLayer:
     @property
     def dtype(self) -> np.dtype:
         """float32 or float64."""
-        return self.theta.dtype
+        return self.w.dtype
 
     def replace(self, **changes: Any) -> AttentionLayer:
-        """A new layer with some of theta, w, query_bias, output_bias, causal changed.
+        """A new layer with some of its arrays, its scores (`form`), or causal, window and prefix changed.
 
         >>> AttentionLayer.random(2, 4).replace(causal=True).causal
         True
         """
-        return AttentionLayer(**{**self.parameters._asdict(), "causal": self.causal, **changes})
+        mask = self.visible._asdict() | {n: changes.pop(n) for n in Visible._fields if n in changes}
+        visible = mask["causal"] if isinstance(mask["causal"], Visible) else as_visible(**mask)
+        form = changes.pop("form", self.form)
+        arrays = {**form.arrays(), "w": self.w, "output_bias": self.output_bias}
+        unknown = set(changes) - set(arrays)
+        if unknown:
+            raise TypeError(f"replace() got an unexpected keyword argument {min(unknown)!r}")
+        arrays |= changes
+        if isinstance(form, Bilinear):
+            return AttentionLayer(**arrays, causal=visible)
+        w, output_bias = arrays.pop("w"), arrays.pop("output_bias")
+        return AttentionLayer.from_scores(build(describe(form), arrays), w, output_bias, causal=visible)
 
     def astype(self, dtype: Any) -> AttentionLayer:
         """The layer in float32 or float64.
@@ -169,16 +247,32 @@ class AttentionLayer:
         >>> AttentionLayer.random(2, 4).astype(np.float32).dtype
         dtype('float32')
         """
-        return self.replace(
-            **{name: array.astype(dtype) for name, array in self.parameters._asdict().items()}
-        )
+        return self.replace(**{name: array.astype(dtype) for name, array in self.arrays().items()})
 
-    def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Outputs:
-        """Outputs (n, k, d_out); with `mask` (True where a token is real) padded rows are zero."""
+    def chosen(self, heads: Any, w: np.ndarray | None = None) -> AttentionLayer:
+        """The layer of some heads, in that order, perhaps with other projections.
+
+        >>> AttentionLayer.random(3, 4).chosen([2, 0]).num_heads
+        2
+        """
+        own = {name: array[heads] for name, array in self.form.arrays().items()}
+        form = build(describe(self.form), own)
+        projections = self.w[heads] if w is None else w
+        return AttentionLayer.from_scores(form, projections, self.output_bias, causal=self.visible)
+
+    def __call__(
+        self, x: ArrayLike, mask: ArrayLike | None = None, positions: ArrayLike | None = None
+    ) -> Outputs:
+        """Outputs (n, k, d_out); with `mask` (True where a token is real) padded rows are zero.
+
+        `positions` are those of the tokens, (k,) or (n, k), by default 0 .. k-1; only scores with positions ask for them.
+        """
         tokens, keep, single = self._tokens(x, mask)
-        return self._evaluate("outputs", tokens, keep, single, (tokens.shape[1], self.out_dim))
+        return self._evaluate("outputs", tokens, keep, single, (tokens.shape[1], self.out_dim), positions)
 
-    def patterns(self, x: ArrayLike, mask: ArrayLike | None = None) -> Float[np.ndarray, "n m k k"]:
+    def patterns(
+        self, x: ArrayLike, mask: ArrayLike | None = None, positions: ArrayLike | None = None
+    ) -> Float[np.ndarray, "n m k k"]:
         """Attention weights (n, heads, query, key).
 
         >>> AttentionLayer.random(2, 4).patterns(np.ones((1, 3, 4))).sum(-1).round(6).tolist()
@@ -186,9 +280,9 @@ class AttentionLayer:
         """
         tokens, keep, single = self._tokens(x, mask)
         k = tokens.shape[1]
-        return self._evaluate("patterns", tokens, keep, single, (self.num_heads, k, k))
+        return self._evaluate("patterns", tokens, keep, single, (self.num_heads, k, k), positions)
 
-    def scores(self, x: ArrayLike) -> Float[np.ndarray, "n m k k"]:
+    def scores(self, x: ArrayLike, positions: ArrayLike | None = None) -> Float[np.ndarray, "n m k k"]:
         """Scores before the softmax (n, heads, query, key); no mask is applied.
 
         >>> AttentionLayer.random(2, 4).scores(np.ones((1, 3, 4))).shape
@@ -196,12 +290,13 @@ class AttentionLayer:
         """
         tokens, _, single = self._tokens(x, None)
         k = tokens.shape[1]
-        return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k))
+        return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k), positions)
 
-    def _evaluate(self, kernel, tokens, mask, single, tail):
+    def _evaluate(self, kernel, tokens, mask, single, tail, positions):
         if tokens.dtype != self.dtype:  # wider than the layer: nothing is narrowed
-            return self.astype(tokens.dtype)._evaluate(kernel, tokens, mask, single, tail)
-        layer = Attention(self.form, self.w, self.output_bias, self.causal)
+            return self.astype(tokens.dtype)._evaluate(kernel, tokens, mask, single, tail, positions)
+        places = None if positions is None else as_positions(positions, *tokens.shape[:2])
+        layer = Attention(self.form, self.w, self.output_bias, self.visible, places)
         result = evaluate(kernel, layer, tokens, mask, tail)
         return result[0] if single else result
 
@@ -213,7 +308,7 @@ class AttentionLayer:
         require(tokens.ndim == 3 and tokens.shape[2] == self.dim, "x", rule, tokens)
         require(tokens.shape[1] >= 1, "x", "must hold at least one token per sequence", tokens)
         require_finite(tokens, "x")
-        tokens = tokens.astype(np.result_type(tokens, self.theta), copy=False)
+        tokens = tokens.astype(np.result_type(tokens, self.w), copy=False)
         return tokens, None if mask is None else as_mask(mask, tokens), single
 
     def canonical(self, tolerance: float | None = None) -> AttentionLayer:
@@ -262,30 +357,9 @@ class AttentionLayer:
         >>> AttentionLayer.random(num_heads=2, dim=6, rank=2, seed=1)
         AttentionLayer(num_heads=2, dim=6, out_dim=6, causal=False, dtype=float64)
         """
-        require(
-            isinstance(num_heads, (int, np.integer)) and num_heads >= 1,
-            "num_heads",
-            "must be >= 1",
-            num_heads,
-        )
-        require(isinstance(dim, (int, np.integer)) and dim >= 1, "dim", "must be an integer >= 1", dim)
-        rank = dim if rank is None else rank
-        require(1 <= rank <= dim, "rank", f"must be between 1 and dim = {dim}", rank)
-        require(np.isfinite(scale) and scale >= 0, "scale", "must be a finite number >= 0", scale)
-        rng = np.random.default_rng([seed, 0x1A7E])
+        from attnlearn._random import random_layer
 
-        def product(norm: float) -> np.ndarray:
-            left, right = rng.standard_normal((2, num_heads, dim, rank))
-            matrix = left @ np.swapaxes(right, 1, 2)
-            return norm * matrix / np.linalg.norm(matrix, axis=(1, 2), keepdims=True)
-
-        theta, w = product(scale), product(np.sqrt(dim / num_heads))
-        if not bias:
-            return cls(theta, w, causal=causal)
-        direction = rng.standard_normal((num_heads, dim))
-        query_bias = scale / 2 * direction / np.linalg.norm(direction, axis=1, keepdims=True)
-        output = rng.standard_normal(dim)
-        return cls(theta, w, query_bias, output / np.linalg.norm(output), causal=causal)
+        return random_layer(num_heads, dim, rank, scale, bias, seed, causal)
 
     def save(self, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None) -> None:
         """Write the layer as safetensors with metadata; the file appears whole or not at all.
@@ -307,9 +381,11 @@ class AttentionLayer:
         return load_layer(path)
 
     def __repr__(self) -> str:
+        more = [words(self.form)] * (not self.plain_scores)
+        more += [f"{n}={v}" for n, v in (("window", self.window), ("prefix", self.visible.prefix)) if v]
         return (
             f"AttentionLayer(num_heads={self.num_heads}, dim={self.dim}, out_dim={self.out_dim}, "
-            f"causal={self.causal}, dtype={self.dtype})"
+            f"causal={self.causal}, dtype={self.dtype}{''.join(f', {part}' for part in more)})"
         )
 
     def _repr_html_(self) -> str:
@@ -324,13 +400,3 @@ def _register_pytree() -> None:
     from attnlearn._jax import jax
 
     jax.tree_util.register_pytree_node_class(AttentionLayer)
-
-
-def as_mask(mask: ArrayLike, tokens: Tokens) -> Mask:
-    """`mask` as booleans (n, k), True where a token is real; every sequence needs one real token."""
-    keep = np.asarray(mask)
-    keep = keep[None] if keep.ndim == 1 else keep
-    require(keep.dtype == np.bool_, "mask", "must be boolean (True where a token is real)", str(keep.dtype))
-    require(keep.shape == tokens.shape[:2], "mask", f"must have shape {tokens.shape[:2]} to go with x", keep)
-    require(bool(keep.any(axis=1).all()), "mask", "must keep at least one token of every sequence", keep)
-    return keep

@@ -134,9 +134,29 @@ def patterns_json(patterns: np.ndarray, mask: np.ndarray | None = None) -> dict[
         if queries == keys:
             diagonal = np.diagonal(own, axis1=1, axis2=2)
             entry["own_share"] = float((diagonal * real).sum())
+            entry["by_offset"] = by_offset(own, real * n)
         entry["by_position"] = [float(f"{v:.4g}") for v in (weights @ own).sum(axis=(0, 1))[:MAP_SIZE]]
         entries.append(entry)
     return {"inputs": n, "tokens": keys, "heads": entries}
+
+
+def by_offset(patterns: np.ndarray, real: np.ndarray | None = None) -> dict[str, list[float]]:
+    """The mean attention (n, query, key) that a query gives a key at each offset p_b - p_a, over the queries that have one.
+
+    `real` (n, query) are weights of the queries. At most `MAP_SIZE` offsets, the nearest.
+
+    >>> by_offset(np.array([[[1.0, 0.0], [0.25, 0.75]]]))
+    {'offset': [-1, 0, 1], 'share': [0.25, 0.875, 0.0]}
+    """
+    n, k, _ = patterns.shape
+    weights = np.ones((n, k)) if real is None else real
+    summed, most = np.einsum("nab,na->ab", patterns, weights), min(k - 1, (MAP_SIZE - 1) // 2)
+    offsets, found = range(-most, most + 1), []
+    for offset in offsets:
+        first, last = max(0, -offset), min(k, k - offset)  # queries with a key at that offset
+        total = float(weights[:, first:last].sum())
+        found.append(float(f"{np.trace(summed, offset) / total:.4g}") if total > 0 else 0.0)
+    return {"offset": list(offsets), "share": found}
 
 
 def _inputs(layer: AttentionLayer, stats: dict[str, Any]) -> tuple[str, SampleInputs]:

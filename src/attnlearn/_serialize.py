@@ -25,6 +25,7 @@ from attnlearn._summary import head_similarity, singular_values, summarize
 from attnlearn._verdict import verdict
 from attnlearn._version import __version__
 from attnlearn.engine._threads import own_threads
+from attnlearn.scores import words
 
 SCHEMA_NAME, SCHEMA_VERSION = "attnlearn/solution", 2
 
@@ -64,12 +65,14 @@ def outline(solution: Solution) -> dict[str, Any]:
 
 
 def _shapes(layer: Any) -> dict[str, list[int]]:
-    named = layer.parameters if isinstance(layer, AttentionLayer) else getattr(layer, "weights", None)
+    if isinstance(layer, AttentionLayer):
+        return {name: list(array.shape) for name, array in layer.arrays().items()}
+    named = getattr(layer, "parameters", getattr(layer, "weights", None))
     return {} if named is None else {name: list(array.shape) for name, array in named._asdict().items()}
 
 
 def _kind(layer: Any) -> str:
-    return "attention layer" if isinstance(layer, AttentionLayer) else "classifier"
+    return getattr(layer, "kind", "attention layer")
 
 
 def layer_json(
@@ -86,14 +89,17 @@ def layer_json(
                 entry["sha256"] = hashlib.file_digest(handle, "sha256").hexdigest()
     if isinstance(layer, AttentionLayer):
         entry["shapes"] = _shapes(layer)
-        singular = singular_values(theta=layer.theta, w=layer.w)
+        theta = layer.scores_at(0).theta
+        singular = singular_values(theta=theta, w=layer.w)
         entry["summary"] = {
             "kind": _kind(layer),
             "causal": layer.causal,
+            "window": layer.window,
+            "positions": words(layer.form),
             "dtype": str(layer.dtype),
             "heads": [asdict(head) for head in summarize(layer, singular=singular)],
             "similarity": jsonable(head_similarity(layer)),
-            "maps": head_maps(singular, theta=layer.theta, w=layer.w),
+            "maps": head_maps(singular, theta=theta, w=layer.w),
             "attention": attention_json(layer, stats or {}),
         }
     elif hasattr(layer, "summary_json"):

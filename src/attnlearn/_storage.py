@@ -1,6 +1,8 @@
 """attnlearn's own file format: one safetensors file, tensors theta, w, query_bias, output_bias.
 
-Metadata: `format` = "attnlearn/layer", `version`, `causal`, `provenance` (JSON: what made the file).
+Metadata: `format` = "attnlearn/layer", `version`, `causal`, `provenance` (JSON: what made the file). A layer with positions has
+the tensors of its scores instead of theta and query_bias, and `scores` (JSON: the kind and its fixed numbers); a window or a
+prefix is in `mask` (JSON). Such files have version 2, so that older readers refuse them instead of losing what they do not know.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from attnlearn._attention import Parameters
 from attnlearn._errors import one_line
 from attnlearn._files import read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
 from attnlearn._version import __version__
+from attnlearn.scores import Visible, as_visible, build, describe
+from attnlearn.scores._kinds import ARRAYS
 
 FORMAT, LINEAR_FORMAT = "attnlearn/layer", "attnlearn/linear-layer"
-VERSION = "1"
+VERSION, WITH_POSITIONS = "1", "2"
 
 
 def save_layer(
@@ -27,13 +30,17 @@ def save_layer(
     layer_format: str = FORMAT,
 ) -> None:
     """See `AttentionLayer.save`; the weights of a linear layer are written with its own format."""
+    plain = layer.plain_scores and layer.visible == Visible(layer.causal)
     metadata = {
         "format": layer_format,
-        "version": VERSION,
+        "version": VERSION if plain else WITH_POSITIONS,
         "causal": json.dumps(layer.causal),
         "provenance": json.dumps({"attnlearn": __version__, **(provenance or {})}),
     }
-    write_tensors(path, layer.parameters._asdict(), metadata)
+    if not plain:
+        metadata["scores"] = json.dumps(describe(layer.form))
+        metadata["mask"] = json.dumps(layer.visible._asdict())
+    write_tensors(path, layer.parameters._asdict() if plain else layer.arrays(), metadata)
 
 
 def is_layer_file(metadata: Mapping[str, str], layer_format: str = FORMAT) -> bool:
@@ -59,14 +66,47 @@ def layer_from_tensors(
         raise ValueError(
             f"path: must be a {kind} saved by attnlearn, got {path} (attnlearn.load reads models' layouts)"
         )
-    if metadata.get("version") != VERSION:
+    if metadata.get("version") not in (VERSION, WITH_POSITIONS):
         raise ValueError(
-            f"path: must have layer format version {VERSION}, got {one_line(str(metadata.get('version')), 40)} in {path}"
+            f"path: must have layer format version {VERSION} or {WITH_POSITIONS}, got {one_line(str(metadata.get('version')), 40)} in {path}"
         )
-    missing = [name for name in Parameters._fields if name not in tensors]
+    described, visible = _described(metadata, path)
+    wanted = (*ARRAYS[described["kind"]], "w", "output_bias")
+    missing = [name for name in wanted if name not in tensors]
     if missing:
+        raise ValueError(f"path: must hold the tensors {', '.join(wanted)}, got {path} without {missing[0]}")
+    named = {name: tensors[name] for name in wanted}
+    if described["kind"] == "bilinear":
+        return AttentionLayer(**named, causal=visible)
+    form = _scores(described, named, path)
+    return AttentionLayer.from_scores(form, named["w"], named["output_bias"], causal=visible)
+
+
+def _described(metadata: Mapping[str, str], path: str | os.PathLike[str]) -> tuple[dict[str, Any], Visible]:
+    """The kind of scores and the mask that the metadata say."""
+    if metadata.get("version") == VERSION:
+        return {"kind": "bilinear"}, Visible(metadata.get("causal", "false") == "true")
+    try:
+        described, mask = json.loads(metadata["scores"]), json.loads(metadata["mask"])
+        return dict(described, kind=require_kind(described)), as_visible(**mask)
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"path: must hold the tensors {', '.join(Parameters._fields)}, got {path} without {missing[0]}"
-        )
-    causal = metadata.get("causal", "false") == "true"
-    return AttentionLayer(*(tensors[name] for name in Parameters._fields), causal=causal)
+            f"path: must say the kind of its scores and its mask, got {path}: {one_line(str(error), 100)}"
+        ) from error
+
+
+def require_kind(described: Any) -> str:
+    """The kind of scores in a description, if it is one that is known."""
+    kind = described.get("kind") if isinstance(described, dict) else None
+    if kind not in ARRAYS:
+        raise ValueError(f"scores: must be one of {', '.join(ARRAYS)}, got {one_line(str(kind), 40)}")
+    return str(kind)
+
+
+def _scores(described: Mapping[str, Any], named: Mapping[str, Any], path: str | os.PathLike[str]) -> Any:
+    try:
+        return build(described, named)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"path: must hold scores that fit together, got {path}: {one_line(str(error), 100)}"
+        ) from error

@@ -37,14 +37,15 @@ def summarize(
 ) -> list[HeadSummary]:
     """A summary of every head; ranks count singular values above `tolerance` times the largest.
 
-    `singular` may hold the singular values of all theta and w, when the caller has them already.
+    Where scores depend on positions, Theta and c are those at offset 0. `singular` may hold the singular values of all theta and w, when the caller has them already.
 
     >>> from attnlearn import AttentionLayer
     >>> [head.theta_rank for head in summarize(AttentionLayer.random(2, 8, rank=3))]
     [3, 3]
     """
     similarity = head_similarity(layer)
-    singular = singular or singular_values(theta=layer.theta, w=layer.w)
+    at = layer.scores_at(0)
+    singular = singular or singular_values(theta=at.theta, w=layer.w)
     heads = []
     for index in range(layer.num_heads):
         theta, w = singular["theta"][index], singular["w"][index]
@@ -59,7 +60,7 @@ def summarize(
                 w_norm=float(np.linalg.norm(w)),
                 w_effective_rank=_effective_rank(w),
                 w_rank=int((w > tolerance * w[0]).sum()),
-                query_bias_norm=float(np.linalg.norm(layer.query_bias[index])),
+                query_bias_norm=float(np.linalg.norm(at.query_bias[index])),
                 nearest_head=nearest,
                 similarity=0.0 if nearest is None else float(similarity[index, nearest]),
             )
@@ -84,7 +85,7 @@ def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
     >>> head_similarity(AttentionLayer(np.ones((2, 3, 3)), np.ones((2, 3, 3)))).round(6).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    flat = layer.theta.reshape(layer.num_heads, -1).astype(float)
+    flat = layer.scores_at(0).theta.reshape(layer.num_heads, -1).astype(float)
     norms = np.linalg.norm(flat, axis=1, keepdims=True)
     unit = np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0)
     return unit @ unit.T

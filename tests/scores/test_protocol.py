@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnlearn.scores import Bilinear, Scores
+from attnlearn.scores import Bilinear, Offsets, Relative, Rotary, Rotation, Scores
 from attnlearn.solve._white import whitening
 
 Make = Callable[[np.random.Generator], Scores]
@@ -19,7 +19,34 @@ def bilinear(rank: int | None) -> Make:
     )
 
 
-MEMBERS: dict[str, Make] = {"bilinear": bilinear(None), "bilinear of rank 2": bilinear(2)}
+def rotary(pairs: int, still: int) -> Make:
+    rotation = Rotation(tuple(1.3 * 0.4**j for j in range(pairs)), still)
+
+    def make(rng: np.random.Generator) -> Scores:
+        query, key = rng.standard_normal((2, 2, 4, rotation.width))
+        biases = dict(zip(("query_bias", "key_bias"), rng.standard_normal((2, 2, rotation.width))))
+        return Rotary.of_factors(query, key, rotation, **biases)
+
+    return make
+
+
+def relative(offsets: Offsets, rank: int | None) -> Make:
+    def make(rng: np.random.Generator) -> Scores:
+        return Relative(bilinear(rank)(rng), rng.standard_normal((2, offsets.numbers)), offsets)
+
+    return make
+
+
+MEMBERS: dict[str, Make] = {
+    "bilinear": bilinear(None),
+    "bilinear of rank 2": bilinear(2),
+    "rotary": rotary(2, 0),
+    "rotary of one pair, two coordinates at rest": rotary(1, 2),
+    "nothing rotated": rotary(0, 2),
+    "table by offset": relative(Offsets("table", reach=4), None),
+    "buckets": relative(Offsets("buckets", reach=3, number=4), 2),
+    "slopes": relative(Offsets("slope"), 2),
+}
 
 
 @pytest.fixture(params=MEMBERS.values(), ids=MEMBERS.keys())

@@ -6,15 +6,11 @@ finished, not achieved, 4 the oracle failed, 130 interrupted.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
-import threading
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 LEAVE_SECONDS = 10.0
@@ -29,6 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     0.1.0
     0
     """
+    words = sys.argv[1:] if argv is None else list(argv)
+    if (answer := _at_once(words)) is not None:
+        try:
+            print(answer, flush=True)
+        except BrokenPipeError:
+            _nobody_reads()
+        return DONE
+    import warnings
+
     from cyclopts import CycloptsError
 
     from attnlearn._errors import AttnlearnError, OracleError
@@ -37,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with noticed_interrupts(), warnings.catch_warnings():
             warnings.showwarning = _warn
-            return _command(sys.argv[1:] if argv is None else list(argv))
+            return _command(words)
     except CycloptsError as error:
         return complain(str(error), USAGE)
     except ValueError as error:
@@ -51,13 +56,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(str(error), INTERNAL if isinstance(error, EngineError) else NOT_ACHIEVED)
     except KeyboardInterrupt:
         return complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away: not our error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        _nobody_reads()
         return DONE
     except Exception as error:
         if os.environ.get("ATTNLEARN_DEBUG"):
             raise
         return complain(f"{type(error).__name__}: {error} (ATTNLEARN_DEBUG=1 shows where)", INTERNAL)
+
+
+def _at_once(words: list[str]) -> str | None:
+    """What is answered before the parser is imported: help about everything, and the version."""
+    if words in ([], ["--help"], ["-h"]):
+        from attnlearn.cli._overview import overview
+
+        return overview()
+    if words == ["--version"]:
+        from attnlearn._version import __version__
+
+        return __version__
+    return None
+
+
+def _nobody_reads() -> None:
+    """The reader of our output went away, which is not our error: what is still to be written goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(words: list[str]) -> int:
@@ -75,6 +98,8 @@ def keep_compiled() -> None:
 
     Only environment variables of this process, and only those the user left alone: a library call never does this.
     """
+    from pathlib import Path
+
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attnlearn" / "jax"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
@@ -122,6 +147,9 @@ def _leave() -> None:
 
     Workers that wait for the next task would be waited for, so they are ended first. Nothing may take longer than `LEAVE_SECONDS`.
     """
+    import atexit
+    import threading
+
     late = threading.Timer(LEAVE_SECONDS, os._exit, (INTERRUPTED,))
     late.daemon = True
     late.start()
@@ -129,9 +157,8 @@ def _leave() -> None:
         import multiprocessing
 
         for child in multiprocessing.active_children():
-            if child.pid is not None:
-                with suppress(OSError):
-                    os.kill(child.pid, signal.SIGKILL)
+            with suppress(OSError):
+                child.kill()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -13,9 +13,15 @@ from attnlearn.cli._outputs import require_outputs
 Heads = Annotated[int | None, Parameter(name="--heads", help="Number of heads, where the file does not say.")]
 Prefix = Annotated[str | None, Parameter(name="--prefix", help="Which layer of a file with several.")]
 
+TOKENS = 32
+"""Tokens of the Gaussian inputs on which attention by offset is measured."""
+
+SHOWN = (-16, -8, -4, -3, -2, -1, 0, 1, 2, 4, 8)
+"""Offsets in the table; the JSON has all."""
+
 
 def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json: Json = None) -> None:
-    """Show a layer: shapes, heads, norms, effective ranks, biases, similarity of heads.
+    """Show a layer: shapes, heads, norms, effective ranks, biases, similarity of heads, attention by offset.
 
     Parameters
     ----------
@@ -27,7 +33,9 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
     import numpy as np
 
     from attnlearn import load
+    from attnlearn._maps import attention_json
     from attnlearn._summary import COLUMNS, format_cell, head_similarity, summarize
+    from attnlearn.scores import words
 
     require_outputs(json=json)
     found = load(layer, num_heads=heads, prefix=prefix)
@@ -37,10 +45,17 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
         f"{layer.name}: {found.num_heads} heads, tokens of dimension {found.dim}, outputs of dimension "
         f"{found.out_dim}, {'causal' if found.causal else 'not causal'}, {found.dtype}"
     )
+    if not found.plain_scores or found.window is not None:
+        window = "" if found.window is None else f", keys fewer than {found.window} places away"
+        console.text(f"positions: {words(found.form)}{window}; Theta and c are those at offset 0")
     console.text(f"output bias: norm {np.linalg.norm(found.output_bias):.3g}")
     console.table(
         list(COLUMNS.values()), [[format_cell(getattr(head, name)) for name in COLUMNS] for head in summaries]
     )
+    attended = attention_json(found, {"tokens": TOKENS, "method": "inspect"})
+    curves = [head["by_offset"] for head in attended["heads"]]
+    if not found.plain_scores or found.window is not None:
+        _curves(console, curves)
     console.json(
         {
             "schema": "attnlearn/inspect",
@@ -50,9 +65,21 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
             "dim": found.dim,
             "out_dim": found.out_dim,
             "causal": found.causal,
+            "window": found.window,
+            "positions": words(found.form),
+            "by_offset": curves,
             "dtype": str(found.dtype),
             "output_bias_norm": float(np.linalg.norm(found.output_bias)),
             "heads": [asdict(head) for head in summaries],
             "similarity": head_similarity(found).tolist(),
         }
     )
+
+
+def _curves(console: Console, curves: list[dict[str, list[float]]]) -> None:
+    """Attention by offset, one row a head, where any head attends at all."""
+    shares = [dict(zip(curve["offset"], curve["share"])) for curve in curves]
+    shown = [offset for offset in SHOWN if any(head.get(offset) for head in shares)]
+    rows = [[str(i), *(f"{head.get(o, 0.0):.3g}" for o in shown)] for i, head in enumerate(shares)]
+    console.text(f"attention by offset (key minus query), on Gaussian inputs of {TOKENS} tokens")
+    console.table(["head", *(f"{offset:+d}" if offset else "0" for offset in shown)], rows)

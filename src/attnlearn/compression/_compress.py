@@ -11,6 +11,7 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
+from attnlearn._parts import require_plain
 from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.compression import _calibration as calibration
@@ -78,6 +79,7 @@ def compress(
     ('COMPRESSED', 2, True)
     """
     require(isinstance(layer, AttentionLayer), "layer", "must be an AttentionLayer", type(layer).__name__)
+    require_plain(layer, "layer")
     rule = f"must lie between 1 and the layer's {layer.num_heads}"
     require(1 <= num_heads <= layer.num_heads, "num_heads", rule, num_heads)
     config = CompressConfig() if config is None else config

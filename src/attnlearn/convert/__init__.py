@@ -1,9 +1,9 @@
 """Attention layers from and to other tools: one file per source, each with its orientation written down.
 
 Every converter checks itself: the layer is compared with a direct Q/K/V/O computation in the source's own
-orientation, and with the source's forward when it is a module. What a layer cannot hold (rotary, ALiBi and
-relative positions, soft-capped scores, extra keys, sinks, QK-norm) is refused by name; nothing missing is
-filled in, and no head count is guessed.
+orientation, and with the source's forward when it is a module. transformers' modules with rotary, relative and ALiBi
+positions become layers with positions. What a layer cannot hold (soft-capped scores, extra keys, sinks, QK-norm) is
+refused by name; nothing missing is filled in, and no head count is guessed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from attnlearn.convert._qkvo import QKVO, from_qkvo, to_qkvo
 from attnlearn.convert._safetensors import layout_of, load, save_layout
 from attnlearn.convert._torch import from_torch, to_torch, to_torch_state
 from attnlearn.convert._transformer_lens import from_transformer_lens, to_transformer_lens
+from attnlearn.convert._write_positions import to_huggingface, value_groups
 
 __all__ = [
     "QKVO",
@@ -28,9 +29,11 @@ __all__ = [
     "save_layout",
     "to_bert",
     "to_gpt2",
+    "to_huggingface",
     "to_qkv_proj",
     "to_qkvo",
     "to_torch",
     "to_torch_state",
     "to_transformer_lens",
+    "value_groups",
 ]

@@ -1,4 +1,4 @@
-"""Hugging Face modules and state dicts: BERT, ALBERT, ViT, GPT-2 and the q_proj families.
+"""Hugging Face modules and state dicts: BERT, ALBERT, ViT, GPT-2 and the q_proj families; with positions in `_positions`.
 
 A module is read by the names in its state, refused by name for what a layer cannot hold, and its own forward
 is run on a few tokens: what no table knows about still shows there. A bare state dict can only be judged by its
@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import require
+from attnlearn._errors import one_line, require
 from attnlearn._layer import AttentionLayer
 from attnlearn.convert._arrays import to_floats
 from attnlearn.convert._layouts import Found, choose_block
+from attnlearn.convert._positions import layer_of, positional_blocks
 from attnlearn.convert._refusals import refuse_config, refuse_module
 from attnlearn.convert._state import layer_from_state
 from attnlearn.convert._torch import evaluation_twin, from_torch, require_same_forward
@@ -63,6 +64,9 @@ def from_huggingface(
 
 
 def _from_module(module, num_heads, prefix, scale, causal, settings) -> AttentionLayer:
+    positional = positional_blocks(module, prefix)
+    if positional:
+        return _with_positions(module, positional, prefix, settings)
     _refuse_early(module, prefix)
     state = module.state_dict()
     found = choose_block(list(state), prefix, "module")
@@ -86,6 +90,16 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
         parameter="module",
         check=lambda layer: require_same_forward(layer, _own_forward(block, found, layer.causal), "module"),
     )
+
+
+def _with_positions(module: Any, blocks: Mapping[str, Any], prefix: str | None, settings: dict[str, Any]):
+    """The one block with positions at or below the prefix; a module that is the block itself has the name ''."""
+    names = [name for name in blocks if name == (prefix or "").rstrip(".")] or list(blocks)
+    if len(names) > 1:
+        shown = one_line(", ".join(names[:12]), 1000)
+        raise ValueError(f"prefix: must name one attention block ({shown}), got {prefix!r}")
+    block = blocks[names[0]]
+    return layer_of(module, names[0], {**_as_mapping(_first(block, module, name="config")), **settings})
 
 
 def _refuse_early(module: Any, prefix: str | None) -> None:

@@ -43,6 +43,9 @@ class Site:
     block: Block
     source: Any
     target: Any
+    window: int | None = None
+    positions: dict[str, Any] | None = None
+    """What the scores depend on besides the tokens (`attnlearn.scores.describe`); None for plain attention."""
 
 
 def attention_blocks(model: torch.nn.Module) -> list[Block]:
@@ -61,6 +64,7 @@ def find_sites(model: torch.nn.Module) -> list[Site]:
     import torch
 
     from attnlearn.convert._layouts import find_blocks
+    from attnlearn.convert._positions import positional_blocks
 
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"model: must be a torch.nn.Module, got {type(model).__name__}")
@@ -70,6 +74,9 @@ def find_sites(model: torch.nn.Module) -> list[Site]:
         name: _torch_site(name, module)
         for name, module in modules.items()
         if isinstance(module, torch.nn.MultiheadAttention)
+    }
+    sites |= {
+        name: _positional_site(name, part, model) for name, part in positional_blocks(model, None).items()
     }
     for found in find_blocks(names)[0]:
         name = found.prefix.rstrip(".")
@@ -87,6 +94,31 @@ def _torch_site(name: str, module: torch.nn.MultiheadAttention) -> Site:
     verdict = _verdict(lambda: _refuse_torch(name, module))
     block = Block(name, "torch", module.num_heads, module.embed_dim, verdict == "supported", verdict)
     return Site(block, module, module)
+
+
+def _positional_site(name: str, module: Any, model: Any) -> Site:
+    """A module whose scores depend on positions; what cannot be held is refused by name."""
+    from attnlearn.convert._families import family_of
+    from attnlearn.convert._positions import positions_of, refuse_features, window_of
+
+    family, config = family_of(module), _config(module, model)
+    described: dict[str, Any] = {}
+
+    def check() -> None:
+        refuse_features(module, name)
+        described.update(positions_of(module, config))
+
+    verdict = _verdict(check)
+    first, output = (getattr(module, part) for part in (family.parts[0], family.output))  # type: ignore[union-attr]
+    block = Block(
+        name,
+        family.name,  # type: ignore[union-attr]
+        _num_heads(module, model),
+        int(first.weight.shape[1]),
+        verdict == "supported",
+        verdict,
+    )
+    return Site(block, module, output, window_of(module, config), described or None)
 
 
 def _known_site(name: str, found: Any, modules: dict[str, Any], names: list[str], model: Any) -> Site:

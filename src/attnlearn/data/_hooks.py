@@ -43,7 +43,7 @@ def listening(site: Site, listener: Listener) -> Iterator[None]:
         given = inspect.signature(module.forward).bind(*args, **kwargs)
         given.apply_defaults()
         x, allowed = read(module, {**given.arguments, **given.arguments.get("kwargs", {})})
-        open_calls.append((x, *split_mask(allowed)))
+        open_calls.append((x, *split_mask(allowed, site.window)))
 
     def after(_module: Any, _args: Any, output: Any) -> None:
         y = output[0] if is_torch else output
@@ -89,7 +89,7 @@ def _read_huggingface(module: Any, given: dict[str, Any]) -> tuple[torch.Tensor,
     if past is not None and hasattr(past, "get_seq_length"):
         seen = past.get_seq_length(getattr(module, "layer_idx", 0) or 0)
         require(int(seen) == 0, "batches", "must hold whole sequences, not steps of generation", int(seen))
-    mask = given.get("attention_mask")
+    mask = given.get("attention_mask", given.get("mask"))
     inner = _own_mask(module, k)
     if mask is None and inner is None:
         rule = "must receive its causal mask (record the whole model, not the block alone)"

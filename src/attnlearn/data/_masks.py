@@ -1,8 +1,7 @@
 """Reading attention masks: which keys a block let every query see, and whether that is padding and causality.
 
-A layer knows two masks only: padding (a key is hidden from everybody) and causality (from earlier queries).
-Anything else, such as a window or a bias on the scores, is refused instead of being recorded as if it were not
-there.
+A layer knows padding (a key is hidden from everybody), causality (from earlier queries) and, where the module says so, a
+window. Anything else, such as a bias on the scores, is refused instead of being recorded as if it were not there.
 """
 
 from __future__ import annotations
@@ -24,25 +23,27 @@ def allowed_from_additive(mask: torch.Tensor) -> torch.Tensor:
     return allowed
 
 
-def split_mask(allowed: torch.Tensor) -> tuple[torch.Tensor, set[bool]]:
+def split_mask(allowed: torch.Tensor, window: int | None = None) -> tuple[torch.Tensor, set[bool]]:
     """Padding mask (n, k) of allowed pairs (n, query, key), and whether they can be causal, can be not.
 
     The last query sees every real key in either case, so its row is the padding mask. Padded queries may see
     real keys, everything or themselves (models differ); a "padded" query that sees some other padding is a
-    real one of another sequence packed into the same row.
+    real one of another sequence packed into the same row. With a `window` that is shorter than the sequence the last query
+    does not see all; then a key is real if some other query sees it that does not see everything.
     """
     import torch
 
-    n, k, keys = allowed.shape
+    _, k, keys = allowed.shape
     require(
         k == keys, "batches", "must hold whole sequences, not steps of generation", f"{k} of {keys} tokens"
     )
-    real = allowed[:, -1, :]
+    near = _near(k, window, allowed.device)
+    real = allowed[:, -1, :] if bool(near.all()) else _seen_by_others(allowed)
     require(bool(real.any(dim=1).all()), "batches", "must have a real token in every sequence", "none")
     earlier = torch.ones(k, k, dtype=torch.bool, device=allowed.device).tril()
     possible = set()
     for causal in (False, True):
-        expected = real[:, None, :] & earlier if causal else real[:, None, :].expand(n, k, k)
+        expected = real[:, None, :] & (near & earlier if causal else near)
         if bool(((allowed == expected) | ~real[:, :, None]).all()):
             possible.add(causal)
     rule = "must mask by padding and causality alone"
@@ -51,6 +52,27 @@ def split_mask(allowed: torch.Tensor) -> tuple[torch.Tensor, set[bool]]:
     harmless = (~(allowed & ~real[:, None, :] & ~itself)).all(dim=2) | allowed.all(dim=2)
     require(bool((harmless | real).all()), "module", rule, "several sequences packed into one")
     return real, possible
+
+
+def _near(k: int, window: int | None, device: Any) -> torch.Tensor:
+    """Pairs (query, key) that a window lets through."""
+    import torch
+
+    places = torch.arange(k, device=device)
+    apart = (places[:, None] - places[None, :]).abs()
+    return apart < (k if window is None else window)
+
+
+def _seen_by_others(allowed: torch.Tensor) -> torch.Tensor:
+    """Keys (n, k) that a query other than themselves sees; of one token, the token."""
+    import torch
+
+    k = allowed.shape[1]
+    itself = torch.eye(k, dtype=torch.bool, device=allowed.device)
+    queries = ~allowed.all(
+        dim=2, keepdim=True
+    )  # padded queries may see everything, which no window lets real ones
+    return (allowed & ~itself & queries).any(dim=1) | (allowed & itself & (k == 1)).any(dim=1)
 
 
 def from_huggingface_mask(mask: Any, n: int, k: int) -> torch.Tensor:

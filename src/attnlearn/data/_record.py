@@ -172,5 +172,7 @@ def _provenance(model: torch.nn.Module, site: Site) -> dict[str, Any]:
         "module": block.name,
         "layout": block.layout,
         "num_heads": block.num_heads,
+        **({} if site.positions is None else {"positions": site.positions}),
+        **({} if site.window is None else {"window": site.window}),
         "torch": str(torch.__version__),
     }

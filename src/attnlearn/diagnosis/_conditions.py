@@ -14,6 +14,7 @@ import numpy as np
 from attnlearn._certificate import Certificate, Check, jsonable
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn._parts import require_plain
 from attnlearn._precision import to_numpy
 from attnlearn.data import Gaussian, as_examples
 from attnlearn.diagnosis import _attention, _identifiability, _weights
@@ -77,6 +78,7 @@ def conditions(layer_or_x: Any, y: Any = None, *, seed: int = 0) -> Conditions:
     'not run'
     """
     if isinstance(layer_or_x, AttentionLayer):
+        require_plain(layer_or_x, "layer")
         return _of_layer(layer_or_x, y, seed)
     return _of_data(layer_or_x, y, seed)
 
@@ -91,7 +93,7 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
         good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
         require(good, "y", f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 beside a layer", x)
     given = None if tokens is None else len(x)
-    dtype = np.result_type(x, layer.theta)
+    dtype = np.result_type(x, layer.w)
     layer, x = layer.astype(dtype), x[: calibration.MOST_SEQUENCES].astype(dtype, copy=False)
     y = layer(x)
     gap = layer_gap(layer, x, y, seed)

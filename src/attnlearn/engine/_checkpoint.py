@@ -6,7 +6,7 @@ header, and appears by one rename, so at any moment the newest file is whole: ki
 since the last save. Nothing is pickled; reading a checkpoint runs no code, follows no link, and compares a hash of the
 whole state before it is used. Files of others in the folder stay as they are.
 
-The folder is locked by the operating system (`flock`) while a `Checkpoint` is open: a second process gets a
+The folder is locked by the operating system (`_lock`) while a `Checkpoint` is open: a second process gets a
 `CheckpointError`, and the lock of a dead process vanishes with it. On file systems without locks opening
 fails; use a local folder there.
 
@@ -17,7 +17,6 @@ written (a full disk) is a `CheckpointWarning`; the run goes on with the states 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -35,6 +34,7 @@ from attnlearn._errors import AttnlearnError, one_line, require
 from attnlearn._files import CannotWrite, is_temporary, read_json, read_tensors, write_json, write_tensors
 from attnlearn.engine._calibration import CHECKPOINTS_KEPT, IDENTITY_BYTES
 from attnlearn.engine._encode import decode, encode
+from attnlearn.engine._lock import Held, NoLock, acquire
 
 SCHEMA = "attnlearn/checkpoint"
 VERSION = 2
@@ -203,36 +203,15 @@ def _metadata(tensors: Mapping[str, np.ndarray], text: str) -> dict[str, str]:
 
 
 def _lock(folder: Path) -> int:
-    path = folder / "lock"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        return acquire(folder / "lock")
+    except Held as held:
+        raise CheckpointError(f"{folder} is in use by process {held.owner}") from None
+    except NoLock as error:
+        raise CheckpointError(str(error)) from None
     except OSError as error:
-        raise ValueError(f"checkpoint: cannot write {path} ({error.strerror})") from error
-    try:
-        owner = _require_own(path, handle)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
-    except BlockingIOError:
-        os.close(handle)
-        raise CheckpointError(f"{folder} is in use by process {owner or 'unknown'}") from None
-    except OSError as error:
-        os.close(handle)
-        raise CheckpointError(f"{folder} cannot be locked ({error.strerror}); use a local folder") from error
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _require_own(path: Path, handle: int) -> str:
-    """Who wrote the lock; what is no lock of a checkpoint, or has a second name elsewhere, is not overwritten."""
-    about = os.fstat(handle)
-    plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-    owner = os.pread(handle, 300, 0).decode("utf-8", "replace") if plain else ""
-    if not plain or re.fullmatch(r"(\d+ on \S*\n)?", owner) is None:
-        raise CheckpointError(f"{path} is not the lock of a checkpoint: name another folder")
-    return owner.strip()
+        why = f"checkpoint: cannot lock {folder} ({error.strerror}): it must be local and writable"
+        raise CheckpointError(why) from error
 
 
 def _read_identity(path: Path) -> dict[str, Any]:

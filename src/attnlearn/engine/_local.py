@@ -130,6 +130,9 @@ def _workers_without_interrupts() -> Iterator[None]:
 
     for tracker in (resource_tracker, loky_tracker):  # starting one would take the mask away
         tracker.ensure_running()
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

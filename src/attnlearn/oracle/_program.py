@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
+from attnlearn._errors import OracleError
 from attnlearn.oracle._calibration import END_SECONDS
 
 _GUARD = 'read -r group || exit; read -r end; kill -s KILL -- "-$group" 2>/dev/null'
@@ -30,6 +31,10 @@ class Program:
     """
 
     def __init__(self, command: Sequence[str]) -> None:
+        if os.name != "posix":
+            raise OracleError(
+                "a program as oracle needs a POSIX system: its session is how its descendants are ended"
+            )
         # Before the program, so that it is never without a guard; told of it as soon as it has a number.
         self._guard = _start(["/bin/sh", "-c", _GUARD], subprocess.DEVNULL)
         try:

@@ -16,6 +16,7 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
+from attnlearn.scores import describe
 
 
 class Source(Protocol):
@@ -115,8 +116,8 @@ class LayerSource(_Here):
 
     def __init__(self, layer: AttentionLayer, name: str | None = None) -> None:
         self._layer = layer
-        digest = hashlib.sha256(str((layer.causal, layer.dtype)).encode())
-        for array in layer.parameters:
+        digest = hashlib.sha256(str((layer.visible, layer.dtype, describe(layer.form))).encode())
+        for array in layer.arrays().values():
             digest.update(np.asarray(array).tobytes())
         self.label = name or "layer"
         self.identity = f"layer:{digest.hexdigest()}"

@@ -10,6 +10,7 @@ from attnlearn._certificate import Check
 from attnlearn._errors import require
 from attnlearn._extras import require_extra
 from attnlearn._layer import AttentionLayer
+from attnlearn._parts import require_plain
 from attnlearn._result import Solution
 from attnlearn.engine._pipeline import Phases
 from attnlearn.recovery._conclude import Units
@@ -80,6 +81,7 @@ def method_for(name: str, config: Any, drawn: Drawn | None) -> Method:
 def method_from(start: AttentionLayer) -> Method:
     """No search: fit and certify a layer that is nearly right."""
     require(isinstance(start, AttentionLayer), "start", "must be an AttentionLayer", type(start).__name__)
+    require_plain(start, "start")
     table = Given(layer=start, rank=low_rank(start)), MisfitCause()
     return Method("start", table, start_hash(start), SpectralConfig().num_examples)
 

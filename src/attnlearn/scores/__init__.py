@@ -4,6 +4,31 @@ Softmax, values, the elimination of W, Gauss-Newton and the certificate know the
 """
 
 from attnlearn.scores._bilinear import Bilinear
+from attnlearn.scores._frequencies import Frequencies, frequencies, frequencies_of
+from attnlearn.scores._kinds import build, describe, words
+from attnlearn.scores._offsets import Offsets, alibi_slopes
 from attnlearn.scores._protocol import Preconditioner, Scores, Shown
+from attnlearn.scores._relative import Relative
+from attnlearn.scores._rotary import Rotary
+from attnlearn.scores._rotation import Rotation
+from attnlearn.scores._visible import Visible, as_visible
 
-__all__ = ["Bilinear", "Preconditioner", "Scores", "Shown"]
+__all__ = [
+    "Bilinear",
+    "Frequencies",
+    "Offsets",
+    "Preconditioner",
+    "Relative",
+    "Rotary",
+    "Rotation",
+    "Scores",
+    "Shown",
+    "Visible",
+    "alibi_slopes",
+    "as_visible",
+    "build",
+    "describe",
+    "frequencies",
+    "frequencies_of",
+    "words",
+]

@@ -73,6 +73,24 @@ class Bilinear(NamedTuple):
         """The matrices Theta_i (m, d, d)."""
         return self.a if self.b is None else self.a @ np.swapaxes(self.b, 1, 2)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parameters by name."""
+        return {"theta": self.theta(), "query_bias": self.c}
+
+    def at(self, offset: float) -> Shown:
+        """Theta_i and c_i, which are the same at every offset."""
+        del offset
+        return self.shown()
+
+    def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
+        """What a key adds by its offset alone: nothing."""
+        del offset
+        return np.zeros(self.c.shape, self.dtype), np.zeros(self.heads, self.dtype)
+
+    def canonical(self) -> Bilinear:
+        """The same scores as whole matrices, which have no gauge."""
+        return Bilinear.whole(self.theta(), self.c)
+
     def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Bilinear:
         """The scores as a function of z where the tokens are x = shift + matrix z; what a query alone adds is invisible."""
         a = np.swapaxes(matrix, 0, 1) @ self.a
@@ -82,8 +100,9 @@ class Bilinear(NamedTuple):
         return Bilinear(a, np.swapaxes(matrix, 0, 1) @ self.b, moved @ matrix)
 
     # --- forward and derivatives --------------------------------------------------------------------------
-    def logits(self, x: np.ndarray, turned: np.ndarray) -> tuple[np.ndarray, Kept]:
-        """Scores (n, query, m, key) of one chunk, from its tokens and its turned tokens."""
+    def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
+        """Scores (n, query, m, key) of one chunk, from its tokens and its turned tokens; positions do not matter."""
+        del positions
         queries, keys = project(x, self.a), None
         if self.b is None:
             found, bias = pair_tokens(queries, turned), (self.c @ turned)[:, None]

@@ -102,8 +102,11 @@ class Scores(Protocol):
         """The scores as a function of z where the tokens are x = shift + matrix z."""
         ...
 
-    def logits(self, x: np.ndarray, turned: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Scores (n, query, head, key) of tokens (n, k, d), which are also given turned, and what derivatives keep of them."""
+    def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Any]:
+        """Scores (n, query, head, key) of tokens (n, k, d), which are also given turned, and what derivatives keep of them.
+
+        `positions` are (k,) or (n, k), by default 0 .. k-1.
+        """
         ...
 
     def jvp(self, tangent: Self, kept: Any) -> np.ndarray:
@@ -131,7 +134,7 @@ class Scores(Protocol):
         """Free numbers, gauge not counted."""
         ...
 
-    def directions(self, tokens: float, causal: bool) -> float:
+    def directions(self, tokens: float, causal: Any) -> float:
         """Output directions in which a row can change with the scores, on average over the queries."""
         ...
 

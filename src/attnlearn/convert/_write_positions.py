@@ -1,0 +1,197 @@
+"""Layers with positions as tensors of transformers' modules, by the names of `_families`.
+
+Keys and values are written as shared where they are: heads of a group have the same keys up to their gauge and values in one
+space. The order of the heads may change, because models keep the heads of a group together; the function does not.
+Can fail: W of a rank above the head width; biases that a family has no place for; coordinates that do not pair up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn._layer import AttentionLayer
+from attnlearn.convert._calibration import export_tolerance
+from attnlearn.scores import Relative, Rotary
+from attnlearn.scores._grouped import key_groups, with_shared_keys
+
+SEPARATE = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "phi": ("q_proj", "k_proj", "v_proj", "dense"),
+    "t5": ("q", "k", "v", "o"),
+}
+FUSED = {
+    "gpt_neox": ("query_key_value", "dense"),
+    "modernbert": ("Wqkv", "Wo"),
+    "bloom": ("query_key_value", "dense"),
+}
+KINDS = {"t5": ("relative", "buckets"), "bloom": ("relative", "slope")}
+
+
+def to_huggingface(
+    layer: AttentionLayer,
+    family: str = "qkv_proj",
+    *,
+    pairing: str = "half-split",
+    factor: float = 1.0,
+    output_bias: bool = True,
+    prefix: str = "",
+    tolerance: float | None = None,
+) -> dict[str, np.ndarray]:
+    """State dict of a transformers attention module with positions: the inverse of `from_huggingface` for these families.
+
+    `family` is one of qkv_proj (Llama, Mistral, Qwen2, ...), phi, gpt_neox, modernbert, t5, bloom. Scores are to be divided by the
+    square root of the head width (T5: not). Biases are written when any is not zero; `output_bias` False puts that of the output
+    into those of the values, for modules that have no other place (Qwen2). `factor` is that of YaRN's `frequencies`.
+
+    >>> from attnlearn.scores import Rotary, Rotation
+    >>> scores = Rotary(*np.random.default_rng(0).standard_normal((2, 2, 7, 4)), Rotation((1.0, 0.1)))
+    >>> layer = AttentionLayer.from_scores(scores, AttentionLayer.random(2, 6, rank=4).w, causal=True)
+    >>> to_huggingface(layer)["q_proj.weight"].shape
+    (8, 6)
+    """
+    names = [*SEPARATE, *FUSED]
+    require(family in names, "family", f"must be one of {', '.join(names)}", family)
+    tolerance = export_tolerance(layer.dtype) if tolerance is None else tolerance
+    wide = layer.astype(np.float64)
+    if family in KINDS:
+        state = _relative(wide, family, tolerance)
+    else:
+        rule = f"must have rotary positions for family {family}"
+        require(isinstance(layer.form, Rotary), "layer", rule, type(layer.form).__name__)
+        state = _rotary(wide, family, (pairing, factor, output_bias), tolerance)
+    return {f"{prefix}{name}": np.array(array, layer.dtype, order="C") for name, array in state.items()}
+
+
+def _rotary(
+    layer: AttentionLayer, family: str, wanted: tuple[str, float, bool], tolerance: float
+) -> dict[str, np.ndarray]:
+    (pairing, factor, output_bias), width = wanted, layer.form.rotation.width
+    groups = value_groups(layer, tolerance) if family in SEPARATE else tuple(range(layer.num_heads))
+    order = sorted(range(layer.num_heads), key=lambda head: groups[head])
+    layer, groups = layer.chosen(order), tuple(groups[head] for head in order)
+    scores = with_shared_keys(layer.form, groups)
+    places = np.argsort(layer.form.rotation.order(pairing))
+    turned = np.arange(width) < 2 * layer.form.rotation.pairs
+    query = (scores.a * np.sqrt(width) / np.where(turned, factor, 1.0))[..., places]
+    key = scores.b[..., places]
+    first = [groups.index(group) for group in range(max(groups) + 1)]
+    value, output = _values(layer, groups, width, tolerance)
+    arrays = [query[:, :-1], key[first, :-1], value]
+    values, rest = np.zeros((len(first), width)), layer.output_bias
+    if not output_bias:
+        values, rest = _in_values(output, groups, rest, tolerance), np.zeros_like(rest)
+    return _named(family, arrays, [query[:, -1], key[first, -1], values], output, rest, output_bias)
+
+
+def _relative(layer: AttentionLayer, family: str, tolerance: float) -> dict[str, np.ndarray]:
+    kind = layer.form.offsets.kind if isinstance(layer.form, Relative) else type(layer.form).__name__
+    require(
+        kind == KINDS[family][1], "layer", f"must have {KINDS[family][1]} by offset for family {family}", kind
+    )
+    plain = AttentionLayer(layer.form.base.theta(), layer.w, layer.form.base.c, layer.output_bias)
+    factors = plain.factors(None, tolerance)
+    width = factors.query.shape[2]
+    if family == "bloom":
+        require(
+            layer.dim % layer.num_heads == 0, "layer", "must have heads that divide its dimension", layer.dim
+        )
+        wanted = layer.dim // layer.num_heads
+        require(width <= wanted, "layer", f"must have heads of rank at most {wanted} for family bloom", width)
+        factors, width = plain.factors(wanted, tolerance), wanted
+    root = np.sqrt(width) if family == "bloom" else 1.0
+    biases = [factors.query_bias * root, np.zeros_like(factors.query_bias), np.zeros_like(factors.query_bias)]
+    state = _named(
+        family, [factors.query * root, factors.key, factors.value], biases, factors.output, layer.output_bias
+    )
+    return state if family == "bloom" else {**state, "relative_attention_bias.weight": layer.form.table.T}
+
+
+def _named(
+    family: str,
+    arrays: list[np.ndarray],
+    biases: list[np.ndarray],
+    output: np.ndarray,
+    output_bias: np.ndarray,
+    with_output_bias: bool = True,
+) -> dict[str, np.ndarray]:
+    """Tensors (out, in) under the names of a family; arrays are (heads, d, width), output (heads, width, o)."""
+    flat = [array.transpose(0, 2, 1) for array in arrays]
+    out = output.reshape(-1, output.shape[2]).T
+    some = any(bias.any() for bias in (*biases, output_bias))
+    require(not some or family != "t5", "layer", "must have no biases for family t5", "biases")
+    if family in SEPARATE:
+        names = SEPARATE[family]
+        state = {f"{name}.weight": part.reshape(-1, part.shape[2]) for name, part in zip(names, flat)}
+        state |= {f"{name}.bias": bias.ravel() for name, bias in zip(names, biases)} if some else {}
+    else:
+        names = FUSED[family]
+        axis = 0 if family == "modernbert" else 1
+        joined = np.stack(flat, axis=axis)  # (3, heads, width, d) or (heads, 3, width, d)
+        state = {f"{names[0]}.weight": joined.reshape(-1, joined.shape[-1])}
+        state |= (
+            {f"{names[0]}.bias": np.stack(biases, axis=axis).ravel()} if some or family == "bloom" else {}
+        )
+    state[f"{names[-1]}.weight"] = out
+    written = with_output_bias and (some or family == "bloom")
+    return state | ({f"{names[-1]}.bias": output_bias} if written else {})
+
+
+def _in_values(output: np.ndarray, groups: tuple[int, ...], bias: np.ndarray, tolerance: float) -> np.ndarray:
+    """Value biases (groups, width) whose sum through the outputs is the bias."""
+    number = max(groups) + 1
+    maps = np.stack([output[[g == group for g in groups]].sum(axis=0) for group in range(number)])
+    flat = maps.reshape(-1, maps.shape[2])
+    found = np.linalg.lstsq(flat.T, bias, rcond=None)[0]
+    lost = float(np.linalg.norm(flat.T @ found - bias))
+    rule = "must have an output bias that value biases can make (or pass output_bias=True)"
+    require(lost <= np.sqrt(tolerance) * float(np.linalg.norm(bias)), "layer", rule, f"{lost:.1e} left")
+    return found.reshape(number, -1)
+
+
+def value_groups(layer: AttentionLayer, tolerance: float) -> tuple[int, ...]:
+    """The group of every head whose keys and values are shared; every head alone unless all groups are of one size.
+
+    >>> from attnlearn.scores import Rotary, Rotation
+    >>> scores = Rotary(*np.random.default_rng(0).standard_normal((2, 2, 7, 4)), Rotation((1.0, 0.1)))
+    >>> value_groups(AttentionLayer.from_scores(scores, np.ones((2, 6, 6))), 1e-9)
+    (0, 1)
+    """
+    groups = key_groups(layer.form, np.sqrt(tolerance))
+    alone = tuple(range(layer.num_heads))
+    sizes = np.bincount(groups)
+    if len(set(sizes.tolist())) > 1:
+        return alone
+    for group in range(len(sizes)):
+        members = [head for head in alone if groups[head] == group]
+        joined = np.concatenate(layer.w[members], axis=1)
+        values = np.linalg.svd(joined, compute_uv=False)
+        width = layer.form.rotation.width
+        if len(values) > width and values[width] > np.sqrt(tolerance) * values[0]:
+            return alone
+    return groups
+
+
+def _values(
+    layer: AttentionLayer, groups: tuple[int, ...], width: int, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values (groups, d, width) and outputs (heads, width, o) with W_i = value output."""
+    values, outputs = [], []
+    for group in range(max(groups) + 1):
+        members = [head for head, own in enumerate(groups) if own == group]
+        joined = np.concatenate(layer.w[members], axis=1)
+        u, s, vt = np.linalg.svd(joined, full_matrices=False)
+        lost = float(np.linalg.norm(s[width:])) / max(float(np.linalg.norm(s)), np.finfo(float).tiny)
+        limit = max(tolerance, np.sqrt(tolerance) if len(members) > 1 else 0.0)
+        require(
+            lost <= limit,
+            "layer",
+            f"must have W of rank at most the head width {width}",
+            f"{lost:.1e} beyond",
+        )
+        missing = max(0, width - len(s))
+        root = np.sqrt(s[:width])
+        values.append(np.pad(u[:, :width] * root, ((0, 0), (0, missing))))
+        out = np.pad(root[:, None] * vt[:width], ((0, missing), (0, 0)))
+        outputs += np.split(out, len(members), axis=1)
+    return np.stack(values), np.stack(outputs)

@@ -1,0 +1,209 @@
+"""Relative scores: a bilinear form and a table by offset, x_a^T Theta_i x_b + c_i^T x_b + beta_i(p_b - p_a).
+
+T5's buckets, ALiBi's slopes and a free number for every offset are one member (`_offsets`): beta_i is linear in the numbers of
+the head. A constant added to all offsets is invisible; `canonical` takes it out. Cost of a chunk: that of the bilinear form, and
+one sum over its pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn.scores._bilinear import Bilinear
+from attnlearn.scores._kronecker import Kronecker
+from attnlearn.scores._offsets import Offsets
+from attnlearn.scores._protocol import Affine, Reach, Shown
+from attnlearn.scores._rotation import as_positions
+
+
+class Kept(NamedTuple):
+    """What derivatives on one chunk need: that of the bilinear form, the design of its offsets, and the offset of each pair."""
+
+    base: Any
+    design: np.ndarray
+    place: np.ndarray
+
+
+class Relative:
+    """A bilinear form, numbers (m, numbers) of a table, and how offsets choose among them. Also the shape of their tangents.
+
+    >>> base = Bilinear.whole(np.zeros((2, 3, 3)), np.zeros((2, 3)))
+    >>> scores = Relative(base, np.array([[0.5], [0.25]]), Offsets("slope"))
+    >>> scores.bias(np.array([-2])).tolist()
+    [[-1.0], [-0.5]]
+    """
+
+    __slots__ = ("base", "offsets", "table")
+
+    def __init__(self, base: Bilinear, table: Any, offsets: Offsets) -> None:
+        rule = f"must have shape ({base.heads}, {offsets.numbers})"
+        require(np.shape(table) == (base.heads, offsets.numbers), "table", rule, table)
+        self.base, self.table, self.offsets = base, table, offsets
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.base.heads
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the tokens."""
+        return self.base.dim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Precision of the parameters."""
+        return self.base.dtype
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parameters by name."""
+        return {"theta": self.base.theta(), "query_bias": self.base.c, "table": self.table}
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        return np.concatenate([self.base.flat(), self.table.reshape(-1)])
+
+    def shaped(self, vector: np.ndarray) -> Relative:
+        """A vector of `flat` in the shape of these scores, sharing its memory."""
+        size = self.table.size
+        return Relative(
+            self.base.shaped(vector[:-size]), vector[-size:].reshape(self.table.shape), self.offsets
+        )
+
+    def astype(self, dtype: Any) -> Relative:
+        """The same parameters in another precision."""
+        return Relative(self.base.astype(dtype), np.asarray(self.table, dtype), self.offsets)
+
+    def __iadd__(self, other: Relative) -> Relative:
+        for one, more in zip((*self.base, self.table), (*other.base, other.table)):
+            if one is not None:
+                one += more
+        return self
+
+    def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Relative:
+        """The scores as a function of z where the tokens are x = shift + matrix z; tables stay."""
+        return Relative(self.base.seen_through(shift, matrix), self.table, self.offsets)
+
+    # --- forward and derivatives --------------------------------------------------------------------------
+    def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
+        """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
+        found, base = self.base.logits(x, turned)
+        places = np.atleast_2d(as_positions(positions, *x.shape[:2]))
+        apart = places[:, None, :] - places[:, :, None]  # key minus query, (1 or n, query, key)
+        distinct, place = np.unique(apart, return_inverse=True)
+        kept = Kept(base, self.offsets.design(distinct).astype(x.dtype), place.reshape(apart.shape))
+        found += self._spread(self.table, kept)
+        return found, kept
+
+    def jvp(self, tangent: Relative, kept: Kept) -> np.ndarray:
+        """The change of the scores along a tangent."""
+        change = self.base.jvp(tangent.base, kept.base)
+        change += self._spread(tangent.table, kept)
+        return change
+
+    def vjp(self, change: np.ndarray, kept: Kept) -> Relative:
+        """The adjoint of `jvp`."""
+        pairs = change.sum(axis=0, keepdims=True) if len(kept.place) == 1 else change
+        by_head = pairs.transpose(2, 0, 1, 3).reshape(self.heads, -1)
+        flat, size = kept.place.reshape(-1), len(kept.design)
+        sums = np.stack([np.bincount(flat, weights=row, minlength=size) for row in by_head])
+        return Relative(
+            self.base.vjp(change, kept.base), sums.astype(change.dtype) @ kept.design, self.offsets
+        )
+
+    @staticmethod
+    def _spread(table: np.ndarray, kept: Kept) -> np.ndarray:
+        """The biases (1 or n, query, m, key) of a table."""
+        return (table @ kept.design.T)[:, kept.place].transpose(1, 2, 0, 3)
+
+    # --- rank and counts ----------------------------------------------------------------------------------
+    @property
+    def rank(self) -> int | None:
+        """Columns of the factors; None when Theta is whole."""
+        return self.base.rank
+
+    def of_rank(self, rank: int | None, rounding: float = 0.0) -> Relative:
+        """The bilinear form of that rank, with the same table."""
+        return Relative(self.base.of_rank(rank, rounding), self.table, self.offsets)
+
+    def values(self) -> np.ndarray:
+        """Singular values (m, d) of every Theta_i."""
+        return self.base.values()
+
+    def unknowns(self) -> int:
+        """Free numbers: the gauge and the invisible constant of each table are not counted."""
+        return self.base.unknowns() + self.heads * self.offsets.free
+
+    def directions(self, tokens: float, causal: Any) -> float:
+        """As for bilinear scores."""
+        return self.base.directions(tokens, causal)
+
+    # --- coordinates, gauge, and what shows ---------------------------------------------------------------
+    def preconditioner(
+        self,
+        coupling: np.ndarray,
+        second: np.ndarray,
+        invert: Callable[[np.ndarray], np.ndarray],
+        joint: bool,
+    ) -> Coordinates:
+        """That of the bilinear form; one number of a table meets the share 1/numbers of its head's pairs."""
+        own = np.diagonal(coupling).reshape(self.heads, -1).mean(axis=1)
+        own = np.maximum(own / self.offsets.numbers, np.finfo(np.float32).tiny)
+        by = self.base.preconditioner(coupling, second, invert, joint)
+        return Coordinates(by, (1 / np.sqrt(own))[:, None].astype(np.float32))
+
+    def gauge(self, by: Coordinates) -> Any:
+        """That of the bilinear form, which may be none, in a tuple: the table has a constant of its own."""
+        return (self.base.gauge(by.base),)
+
+    def without_gauge(self, t: Relative, gauge: Any) -> Relative:
+        """The coordinates without the gauge of the factors and the constant of each table."""
+        return Relative(
+            self.base.without_gauge(t.base, gauge[0]), self.offsets.centred(t.table), self.offsets
+        )
+
+    def canonical(self) -> Relative:
+        """The same patterns with whole matrices and tables of mean zero."""
+        return Relative(
+            Bilinear.whole(self.base.theta(), self.base.c), self.offsets.centred(self.table), self.offsets
+        )
+
+    def bias(self, offsets: np.ndarray) -> np.ndarray:
+        """beta_i (m, len) at these offsets."""
+        return self.table @ self.offsets.design(offsets).T.astype(self.dtype)
+
+    def at(self, offset: float) -> Shown:
+        """Theta_i and c_i, which are the same at every offset."""
+        del offset
+        return self.base.shown()
+
+    def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
+        """What a key adds by its offset alone: nothing that meets the query, and beta_i (m,)."""
+        return np.zeros((self.heads, self.dim), self.dtype), self.bias(np.array([offset]))[:, 0]
+
+    def shown(self, tangent: Relative | None = None) -> Shown:
+        """Theta_i and c_i, or their change along a tangent."""
+        return self.base.shown(None if tangent is None else tangent.base)
+
+    def reach(self, by: Coordinates, white: Affine) -> Reach:
+        """That of the bilinear form."""
+        return self.base.reach(by.base, white)
+
+
+class Coordinates(NamedTuple):
+    """The preconditioner of the bilinear form and a factor (m, 1) for each table."""
+
+    base: Kronecker
+    table: np.ndarray
+
+    def apply(self, t: Relative) -> Relative:
+        """Direction of the scores for preconditioned coordinates t."""
+        return Relative(self.base.apply(t.base), t.table * self.table, t.offsets)
+
+    def transpose(self, g: Relative) -> Relative:
+        """The adjoint of `apply`."""
+        return Relative(self.base.transpose(g.base), g.table * self.table, g.offsets)

@@ -1,0 +1,281 @@
+"""Rotary scores: queries and keys are turned by their positions before they meet.
+
+On tokens extended by a 1, q_a = (x_a, 1) a_i and k_b = (x_b, 1) b_i with a_i, b_i (d + 1, width), so both biases are in the
+factors. With complex pairs and D = p_b - p_a the score is Re sum_j exp(i w_j D) conj(q_aj) k_bj plus the product of the
+coordinates that no position turns (`_rotation`). Inputs show M_j = conj(a_j) b_j^T and nothing else, so the gauge is
+a_j -> z a_j, b_j -> b_j / conj(z), z complex, of every pair, and a -> a g, b -> b g^-T of the coordinates at rest, whose
+key bias is invisible and kept at zero. Cost of a chunk: that of bilinear factors, and two rotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn._errors import require
+from attnlearn.scores._bilinear import Bilinear
+from attnlearn.scores._kronecker import Kronecker
+from attnlearn.scores._pairs import Extended, balanced, structured
+from attnlearn.scores._products import pair, project, project_back, turn
+from attnlearn.scores._protocol import Affine, Reach, Shown
+from attnlearn.scores._rotation import Rotation, as_positions, tables
+
+
+class Kept(NamedTuple):
+    """What derivatives on one chunk need: extended tokens, the rotation, turned queries and keys (n, k, m, width)."""
+
+    x: np.ndarray
+    tables: tuple[np.ndarray, np.ndarray]
+    queries: np.ndarray
+    keys: np.ndarray
+
+
+class Rotary:
+    """Factors a, b (m, d + 1, width) on tokens extended by a 1, and the rotation. Also the shape of their tangents.
+
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.standard_normal((2, 3, 5, 4))
+    >>> scores = Rotary(a, b, Rotation((1.0, 0.01)))
+    >>> scores.heads, scores.dim, scores.at(2).theta.shape
+    (3, 4, (3, 4, 4))
+    """
+
+    __slots__ = ("a", "b", "rotation")
+
+    def __init__(self, a: Any, b: Any, rotation: Rotation) -> None:
+        self.a, self.b, self.rotation = a, b, rotation
+
+    @classmethod
+    def of_factors(
+        cls,
+        query: np.ndarray,
+        key: np.ndarray,
+        rotation: Rotation,
+        *,
+        query_bias: np.ndarray | None = None,
+        key_bias: np.ndarray | None = None,
+        scale: float = 1.0,
+        pairing: str = "half-split",
+    ) -> Rotary:
+        """From projections (m, d, width) and biases (m, width) in a model's own order of coordinates.
+
+        >>> of = Rotary.of_factors(np.ones((1, 2, 4)), np.ones((1, 2, 4)), Rotation((1.0,), still=2))
+        >>> of.a.shape
+        (1, 3, 4)
+        """
+        m, _, width = query.shape
+        require(key.shape == query.shape, "key", f"must have shape {query.shape} like query", key)
+        require(width == rotation.width, "query", f"must have heads of width {rotation.width}", width)
+        order = rotation.order(pairing)
+
+        def extended(weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+            last = np.zeros((m, width), weight.dtype) if bias is None else bias
+            return np.concatenate([weight, last[:, None]], axis=1)[..., order]
+
+        return cls(scale * extended(query, query_bias), extended(key, key_bias), rotation)._at_rest()
+
+    def _at_rest(self) -> Rotary:
+        """Without the key bias of coordinates that no position turns: it adds one number to all keys of a query."""
+        if not self.rotation.still:
+            return self
+        b = self.b.copy()
+        b[:, -1, 2 * self.rotation.pairs :] = 0
+        return Rotary(self.a, b, self.rotation)
+
+    # --- parameters ---------------------------------------------------------------------------------------
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.a.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the tokens."""
+        return self.a.shape[1] - 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Precision of the parameters."""
+        return self.a.dtype
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parameters by name."""
+        return {"query": self.a, "key": self.b}
+
+    def flat(self) -> np.ndarray:
+        """All numbers as one vector."""
+        return np.concatenate([self.a.reshape(-1), self.b.reshape(-1)])
+
+    def shaped(self, vector: np.ndarray) -> Rotary:
+        """A vector of `flat` in the shape of these scores, sharing its memory."""
+        size = self.a.size
+        return Rotary(vector[:size].reshape(self.a.shape), vector[size:].reshape(self.b.shape), self.rotation)
+
+    def astype(self, dtype: Any) -> Rotary:
+        """The same parameters in another precision."""
+        return Rotary(np.asarray(self.a, dtype), np.asarray(self.b, dtype), self.rotation)
+
+    def __iadd__(self, other: Rotary) -> Rotary:
+        self.a += other.a
+        self.b += other.b
+        return self
+
+    def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Rotary:
+        """The scores as a function of z where the tokens are x = shift + matrix z."""
+
+        def moved(factor: np.ndarray) -> np.ndarray:
+            last = factor[:, -1:] + shift @ factor[:, :-1][:, None]
+            return np.concatenate(
+                [np.swapaxes(matrix, 0, 1) @ factor[:, :-1], last.reshape(len(factor), 1, -1)], 1
+            )
+
+        return Rotary(moved(self.a), moved(self.b), self.rotation)._at_rest()
+
+    # --- forward and derivatives --------------------------------------------------------------------------
+    def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
+        """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
+        n, k, _ = x.shape
+        extended = np.concatenate([x, np.ones((n, k, 1), x.dtype)], axis=-1)
+        table = tables(self.rotation, as_positions(positions, n, k), x.dtype)
+        queries, keys = (self.rotation.turned(project(extended, f), table) for f in (self.a, self.b))
+        kept = Kept(extended, table, queries, keys)
+        return _meet(queries, keys), kept
+
+    def jvp(self, tangent: Rotary, kept: Kept) -> np.ndarray:
+        """The change of the scores along a tangent."""
+        queries, keys = (
+            self.rotation.turned(project(kept.x, factor), kept.tables) for factor in (tangent.a, tangent.b)
+        )
+        change = _meet(queries, kept.keys)
+        change += _meet(kept.queries, keys)
+        return change
+
+    def vjp(self, change: np.ndarray, kept: Kept) -> Rotary:
+        """The adjoint of `jvp`."""
+        a, b = np.empty_like(kept.queries), np.empty_like(kept.queries)
+        by_head = change.transpose(0, 2, 1, 3)
+        np.matmul(by_head, kept.keys.transpose(0, 2, 1, 3), out=a.transpose(0, 2, 1, 3))
+        np.matmul(by_head.swapaxes(2, 3), kept.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
+        cos, sin = kept.tables
+        a, b = (project_back(kept.x, self.rotation.turned(g, (cos, -sin))) for g in (a, b))
+        return Rotary(a, b, self.rotation)
+
+    # --- rank and counts ----------------------------------------------------------------------------------
+    @property
+    def rank(self) -> int:
+        """Coordinates of a head."""
+        return self.rotation.width
+
+    def of_rank(self, rank: int | None, rounding: float = 0.0) -> Rotary:
+        """Themselves: which coordinate has which frequency is known, so the width is no free choice."""
+        del rank, rounding
+        return self
+
+    def values(self) -> np.ndarray:
+        """Singular values (m, d) of every Theta_i at offset 0."""
+        return np.linalg.svd(np.asarray(self.at(0).theta, np.float64), compute_uv=False)
+
+    def unknowns(self) -> int:
+        """Free numbers: gauge and invisible key biases are not counted."""
+        p, still, extended = self.rotation.pairs, self.rotation.still, self.dim + 1
+        return self.heads * (p * (4 * extended - 2) + still * (2 * extended - 1 - still))
+
+    def directions(self, tokens: float, causal: Any) -> float:
+        """As for bilinear scores: differences of values, on average over the queries."""
+        seen = (tokens - 1) / 2 if causal else tokens - 1
+        return max(1.0, self.heads * seen)
+
+    # --- coordinates, gauge, and what shows ---------------------------------------------------------------
+    def preconditioner(
+        self,
+        coupling: np.ndarray,
+        second: np.ndarray,
+        invert: Callable[[np.ndarray], np.ndarray],
+        joint: bool,
+    ) -> Coordinates:
+        """Kronecker products head by head; phases average over the offsets, so that a pair has one curvature."""
+        del joint
+        return Coordinates(structured(self.a, self.b, self.rotation.pairs, coupling, second, invert))
+
+    def gauge(self, by: Coordinates) -> Any:
+        """Complex unit columns (m, d + 1, pairs) and orthonormal columns (m, d + 1, still)."""
+        root = np.linalg.inv(np.asarray(by.by.a_left, np.float64))
+        real = root @ np.asarray(self.a, np.float64)
+        p = self.rotation.pairs
+        columns = real[..., :p] + 1j * real[..., p : 2 * p]
+        sizes = np.linalg.norm(columns, axis=1, keepdims=True)
+        units = np.divide(columns, sizes, out=np.zeros_like(columns), where=sizes > 0)
+        still = np.linalg.qr(real[..., 2 * p :])[0] if self.rotation.still else real[..., 2 * p :]
+        return units, still
+
+    def without_gauge(self, t: Rotary, gauge: Any) -> Rotary:
+        """The coordinates without a_j -> z a_j of the pairs and a -> a g of the others."""
+        units, still = gauge
+        p, a, b = self.rotation.pairs, t.a.copy(), t.b
+        columns = a[..., :p] + 1j * a[..., p : 2 * p]
+        columns = columns - units * np.sum(units.conj() * columns, axis=1, keepdims=True)
+        a[..., :p], a[..., p : 2 * p] = columns.real, columns.imag
+        if self.rotation.still:
+            rest = a[..., 2 * p :]
+            a[..., 2 * p :] = rest - still @ (np.swapaxes(still, 1, 2) @ rest)
+        return Rotary(a, b, self.rotation)._at_rest()
+
+    def at(self, offset: float) -> Shown:
+        """Theta_i(D) and c_i(D): the score of x_a, x_b at offset D = p_b - p_a is x_a^T Theta x_b + c^T x_b + a query's own.
+
+        What depends on the query and the offset, x_a^T t_i(D) + t0_i(D), is `bias_at`.
+        """
+        extended = self._extended(offset)
+        return Shown(extended[:, :-1, :-1], extended[:, -1, :-1])
+
+    def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
+        """What a key adds by its offset alone: t_i(D) (m, d), which meets the query, and the number t0_i(D) (m,)."""
+        extended = self._extended(offset)
+        return extended[:, :-1, -1], extended[:, -1, -1]
+
+    def _extended(self, offset: float) -> np.ndarray:
+        turned = np.asarray(self.rotation.matrix(offset), self.dtype)
+        return self.a @ np.swapaxes(self.b @ turned, 1, 2)
+
+    def canonical(self) -> Rotary:
+        """The same scores in one gauge (`balanced`)."""
+        return Rotary(*balanced(self.a, self.b, self.rotation.pairs), self.rotation)
+
+    def shown(self, tangent: Rotary | None = None) -> Shown:
+        """Theta_i and c_i at offset 0, or their change along a tangent."""
+        if tangent is None:
+            return self.at(0)
+        one, other = (
+            Rotary(tangent.a, self.b, self.rotation).at(0),
+            Rotary(self.a, tangent.b, self.rotation).at(0),
+        )
+        return Shown(one.theta + other.theta, one.query_bias + other.query_bias)
+
+    def reach(self, by: Coordinates, white: Affine) -> Reach:
+        """Norms of the maps from coordinates to Theta_i and c_i at any one offset, in the coordinates of the tokens."""
+        a, b = (np.asarray(part, np.float64) for part in (self.a, self.b))
+        found = by.by.reach(a, b, self.heads, Extended(white))
+        return Reach(found.theta, found.theta)
+
+
+def _meet(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Inner products (n, query, m, key) of turned queries and keys (n, k, m, width)."""
+    return pair(queries, turn(keys.transpose(0, 2, 1, 3)))
+
+
+class Coordinates(NamedTuple):
+    """Kronecker products on extended tokens; the biases are rows of the factors, so there is no c."""
+
+    by: Kronecker
+
+    def apply(self, t: Rotary) -> Rotary:
+        """Direction of the scores for preconditioned coordinates t."""
+        found = self.by.apply(Bilinear(t.a, t.b, np.zeros(t.a.shape[:2], t.a.dtype)))
+        return Rotary(found.a, found.b, t.rotation)
+
+    def transpose(self, g: Rotary) -> Rotary:
+        """The adjoint of `apply`."""
+        found = self.by.transpose(Bilinear(g.a, g.b, np.zeros(g.a.shape[:2], g.a.dtype)))
+        return Rotary(found.a, found.b, g.rotation)

@@ -1,0 +1,218 @@
+"""Layers whose scores depend on positions: the constructor, evaluation, files, canonical form, distance."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from attnlearn import AttentionLayer, distance
+from attnlearn._canonical import Support
+from attnlearn.scores import Bilinear, Offsets, Relative, Rotary, Visible, frequencies
+
+D, M, K = 6, 3, 7
+
+
+def rotary(rng, still=2):
+    rotation = frequencies(4 + still, base=50.0, rotated=4).rotation
+    query, key = rng.standard_normal((2, M, D, rotation.width)) / 2
+    return Rotary.of_factors(
+        query,
+        key,
+        rotation,
+        **dict(zip(("query_bias", "key_bias"), rng.standard_normal((2, M, rotation.width)))),
+    )
+
+
+def relative(rng, offsets):
+    base = Bilinear.whole(rng.standard_normal((M, D, D)) / 3, rng.standard_normal((M, D)))
+    return Relative(base, rng.standard_normal((M, offsets.numbers)), offsets)
+
+
+FORMS = {
+    "rotary": rotary,
+    "table": lambda rng: relative(rng, Offsets("table", reach=4)),
+    "buckets": lambda rng: relative(rng, Offsets("buckets", reach=6, number=8)),
+    "slopes": lambda rng: relative(rng, Offsets("slope")),
+}
+MASKS = {
+    "none": Visible(),
+    "causal": Visible(True),
+    "window": Visible(False, 3),
+    "causal window": Visible(True, 3),
+    "prefix": Visible(True, None, 2),
+}
+
+
+@pytest.fixture(params=FORMS.values(), ids=FORMS.keys())
+def form(request, rng):
+    return request.param(rng)
+
+
+@pytest.fixture(params=MASKS.values(), ids=MASKS.keys())
+def layer(request, form, rng):
+    w, b = rng.standard_normal((M, D, 5)), rng.standard_normal(5)
+    return AttentionLayer.from_scores(form, w, b, causal=request.param)
+
+
+def by_hand(layer, x, positions):
+    """One pair at a time, from scores_at and the mask's definition."""
+    k, v = len(x), layer.visible
+    out = np.tile(layer.output_bias, (k, 1))
+    for head in range(layer.num_heads):
+        scores = np.full((k, k), -np.inf)
+        for a in range(k):
+            for b in range(k):
+                if (v.causal and b > a and b >= v.prefix) or (v.window and abs(a - b) >= v.window):
+                    continue
+                offset = positions[b] - positions[a]
+                theta, c = (part[head] for part in layer.scores_at(offset))
+                t, t0 = (part[head] for part in layer.form.bias_at(offset))
+                scores[a, b] = x[a] @ theta @ x[b] + c @ x[b] + t @ x[a] + t0
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out += weights / weights.sum(axis=1, keepdims=True) @ x @ layer.w[head]
+    return out
+
+
+def test_outputs_are_those_of_the_scores_at_each_offset(layer, rng):
+    x = rng.standard_normal((2, K, D))
+    places = np.stack([np.arange(K), np.cumsum(rng.integers(1, 4, K))])
+    np.testing.assert_allclose(layer(x)[0], by_hand(layer, x[0], np.arange(K)), atol=1e-10)
+    found = layer(x, positions=places)
+    for one, at, wanted in zip(x, places, found):
+        np.testing.assert_allclose(wanted, by_hand(layer, one, at), atol=1e-10)
+    np.testing.assert_allclose(layer(x, positions=places[1])[1], found[1], atol=1e-12)
+
+
+def test_many_sequences_are_evaluated_in_chunks_with_their_positions(rng):
+    layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D)))
+    x, places = rng.standard_normal((3000, K, D)), np.cumsum(rng.integers(1, 4, (3000, K)), axis=1)
+    whole = layer(x, positions=places)
+    np.testing.assert_allclose(whole[-3:], layer(x[-3:], positions=places[-3:]), atol=1e-12)
+
+
+def test_patterns_keep_to_the_mask(layer, rng):
+    found = layer.patterns(rng.standard_normal((2, K, D)))
+    np.testing.assert_allclose(found.sum(axis=-1), 1)
+    hidden = layer.visible.hidden(K)
+    assert hidden is None or not found[:, :, hidden].any()
+
+
+def test_files_and_copies_are_the_same_layer(layer, tmp_path):
+    layer.save(tmp_path / "layer.safetensors")
+    for again in (
+        AttentionLayer.load(tmp_path / "layer.safetensors"),
+        pickle.loads(pickle.dumps(layer)),
+        copy.deepcopy(layer),
+        layer.replace(),
+    ):
+        assert again == layer
+        assert hash(again) == hash(layer)
+        assert repr(again) == repr(layer)
+    assert layer.astype(np.float32) != layer
+    assert layer.replace(w=2 * layer.w) != layer
+
+
+def test_jax_takes_it_apart_and_together(layer):
+    jax = pytest.importorskip("jax")
+    leaves, tree = jax.tree_util.tree_flatten(layer)
+    assert jax.tree_util.tree_unflatten(tree, leaves) == layer
+
+
+def test_damaged_files_are_said_in_one_line(rng, tmp_path):
+    from attnlearn._files import read_tensors, write_tensors
+
+    path = tmp_path / "layer.safetensors"
+    AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D))).save(path)
+    tensors, metadata = read_tensors(path)
+    for changes in (
+        {"scores": "[]"},
+        {"scores": '{"kind": "spiral"}'},
+        {"scores": '{"kind": "rotary"}'},
+        {"mask": "{}, 1"},
+        {"version": "3"},
+    ):
+        write_tensors(path, tensors, {**metadata, **changes})
+        with pytest.raises(ValueError, match=r"^path: must ") as caught:
+            AttentionLayer.load(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_canonical_keeps_the_function_and_knows_equal_heads(layer, rng):
+    x = rng.standard_normal((2, K, D))
+    order = [2, 0, 1]
+    np.testing.assert_allclose(layer.canonical()(x), layer(x), atol=1e-10)
+    assert distance(layer, layer.chosen(order)).max < 1e-12
+    twice = layer.chosen([0, 1, 2, 1], np.concatenate([layer.w, layer.w[1:2]]))
+    assert twice.canonical().num_heads == M
+    np.testing.assert_allclose(twice.canonical()(x), twice(x), atol=1e-10)
+
+
+def test_distance_sees_every_offset_that_the_mask_lets_through(rng):
+    layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D)), causal=True)
+    faster = Rotary(layer.form.a, layer.form.b, frequencies(6, base=20.0, rotated=4).rotation)
+    other = layer.replace(form=faster)
+    assert distance(layer, other, offsets=[0]).max < 1e-12
+    assert distance(layer, other, offsets=[-1]).theta > 1e-3
+    assert distance(layer, other).theta > distance(layer, other, offsets=[-1]).theta
+    with pytest.raises(ValueError, match="b: must have the mask of a"):
+        distance(layer, layer.replace(window=3))
+
+
+def test_distance_sees_tables_up_to_their_constant(rng):
+    form = relative(rng, Offsets("table", reach=4))
+    layer = AttentionLayer.from_scores(form, rng.standard_normal((M, D, D)))
+    assert distance(layer, layer.replace(table=form.table + 3)).max < 1e-12
+    moved = form.table.copy()
+    moved[:, 0] += 1
+    assert distance(layer, layer.replace(table=moved)).query_bias > 1e-2
+
+
+def test_a_table_of_zeros_is_plain_attention(rng):
+    form = relative(rng, Offsets("table", reach=4))
+    w = rng.standard_normal((M, D, D))
+    plain = AttentionLayer(form.base.theta(), w, form.base.c)
+    with_table = AttentionLayer.from_scores(Relative(form.base, 0 * form.table, form.offsets), w)
+    assert distance(plain, with_table).max < 1e-12
+    x = rng.standard_normal((2, K, D))
+    np.testing.assert_allclose(with_table(x), plain(x), atol=1e-12)
+    assert AttentionLayer.from_scores(form.base, w) == plain
+
+
+def test_support_compares_what_tokens_can_show(rng):
+    layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D)), rng.standard_normal(D))
+    support = Support(rng.standard_normal(D), np.linalg.qr(rng.standard_normal((D, 4)))[0])
+    rest = np.linalg.qr(np.concatenate([support.basis, rng.standard_normal((D, 2))], axis=1))[0][:, 4:]
+    hidden = rest @ rest.T @ rng.standard_normal((D, D))  # acts on what tokens do not have
+    moved = layer.replace(w=layer.w + hidden, output_bias=layer.output_bias - support.mean @ hidden * M)
+    x = support.mean + rng.standard_normal((4, K, 4)) @ support.basis.T
+    np.testing.assert_allclose(moved(x), layer(x), atol=1e-10)
+    assert distance(layer, moved, support=support).max < 1e-10
+    assert distance(layer, moved).w > 1e-2
+
+
+def test_plain_names_say_where_the_matrices_are(rng):
+    layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D)))
+    with pytest.raises(
+        AttributeError, match=r"theta: this layer has rotary positions .* scores_at\(offset\)"
+    ):
+        layer.theta  # noqa: B018
+    with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here, got 'rotary"):
+        layer.factors()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'theta'"):
+        layer.replace(theta=np.zeros((M, D, D)))
+
+
+def test_verbs_that_know_plain_attention_alone_refuse_the_rest(rng):
+    from attnlearn import compress, conditions
+
+    w = rng.standard_normal((M, D, D))
+    x = rng.standard_normal((20, K, D))
+    windowed = AttentionLayer.random(M, D).replace(window=3)
+    for layer in (AttentionLayer.from_scores(rotary(rng), w), windowed):
+        with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here"):
+            conditions(layer)
+        with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here"):
+            compress(layer, x, num_heads=2)
