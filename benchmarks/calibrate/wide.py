@@ -8,11 +8,12 @@ from attnlearn import AttentionLayer
 from attnlearn.data import as_examples
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import Problem, unknowns
+from attnlearn.recovery._problem import Problem
 from attnlearn.recovery.moment import count_heads, take_moment
 from attnlearn.recovery.wide._prune import Pruner, WideFit
 from attnlearn.recovery.wide._starts import Width, random_heads
 from attnlearn.solve._split import Split
+from attnlearn.solve._unknowns import unknowns
 from benchmarks.calibrate import cut, instead, show, span
 from benchmarks.calibrate.signals import measured, normal, posed
 

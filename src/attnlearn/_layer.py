@@ -20,8 +20,8 @@ from jaxtyping import Float
 
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._errors import require
-from attnlearn._parts import as_mask, frozen, put_together, taken_apart
-from attnlearn._precision import require_finite, to_numpy
+from attnlearn._parts import frozen, put_together, taken_apart
+from attnlearn._precision import as_mask, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, OutputBias, Outputs, Projection, QueryBias, Theta, Tokens
 from attnlearn.scores import Bilinear, Shown, Visible, as_visible, build, describe, words
 from attnlearn.scores._rotation import as_positions
@@ -306,7 +306,7 @@ class AttentionLayer:
         require(tokens.ndim == 3 and tokens.shape[2] == self.dim, "x", rule, tokens)
         require(tokens.shape[1] >= 1, "x", "must hold at least one token per sequence", tokens)
         require_finite(tokens, "x")
-        tokens = tokens.astype(np.result_type(tokens, self.w), copy=False)
+        tokens = tokens.astype(np.result_type(tokens, self.dtype), copy=False)
         return tokens, None if mask is None else as_mask(mask, tokens), single
 
     def canonical(self, tolerance: float | None = None) -> AttentionLayer:

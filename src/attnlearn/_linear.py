@@ -139,8 +139,8 @@ class LinearAttentionLayer:
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Outputs:
         """Outputs (n, k, d_out); with `mask` (True where a token is real) padded rows are zero."""
         tokens, keep, single = self._held._tokens(x, mask)
-        own = self._held if tokens.dtype == self.dtype else self._held.astype(tokens.dtype)
-        kernel = LinearAttention(own.form, own.w, own.output_bias, own.causal)
+        held = self._held.astype(tokens.dtype)  # tokens may be wider than the layer: nothing is narrowed
+        kernel = LinearAttention(held.form, held.w, held.output_bias, held.causal)
         outputs = evaluate("outputs", kernel, tokens, keep, (tokens.shape[1], self.out_dim))
         return outputs[0] if single else outputs
 

@@ -10,7 +10,6 @@ import numpy as np
 from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._precision import common_dtype, require_finite, to_numpy
-from attnlearn._types import Mask
 from attnlearn.scores import Visible, build, describe, words
 from attnlearn.scores._kinds import ARRAYS
 
@@ -60,13 +59,3 @@ def require_plain(layer: AttentionLayer, name: str) -> None:
     rule = "must have no positions, window or prefix here"
     require(layer.plain_scores, name, rule, words(layer.form))
     require(layer.visible == Visible(layer.causal), name, rule, f"{layer.visible}")
-
-
-def as_mask(mask: Any, tokens: np.ndarray) -> Mask:
-    """`mask` as booleans (n, k), True where a token is real; every sequence needs one real token."""
-    keep = np.asarray(mask)
-    keep = keep[None] if keep.ndim == 1 else keep
-    require(keep.dtype == np.bool_, "mask", "must be boolean (True where a token is real)", str(keep.dtype))
-    require(keep.shape == tokens.shape[:2], "mask", f"must have shape {tokens.shape[:2]} to go with x", keep)
-    require(bool(keep.any(axis=1).all()), "mask", "must keep at least one token of every sequence", keep)
-    return keep

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import describe, require
+from attnlearn._types import ArrayLike, Mask, Tokens
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -102,3 +103,17 @@ def require_finite(array: np.ndarray, name: str) -> None:
     if len(bad):
         index = tuple(int(i) for i in bad[0])
         raise ValueError(f"{name}: must be finite, got {array[index]} at index {index}")
+
+
+def as_mask(mask: ArrayLike, tokens: Tokens) -> Mask:
+    """`mask` as booleans (n, k), True where a token is real; every sequence needs one real token.
+
+    >>> as_mask([[True, False]], np.ones((1, 2, 3)))
+    array([[ True, False]])
+    """
+    keep = _import(mask, "mask")
+    keep = keep[None] if keep.ndim == 1 else keep
+    require(keep.dtype == np.bool_, "mask", "must be boolean (True where a token is real)", str(keep.dtype))
+    require(keep.shape == tokens.shape[:2], "mask", f"must have shape {tokens.shape[:2]} to go with x", keep)
+    require(bool(keep.any(axis=1).all()), "mask", "must keep at least one token of every sequence", keep)
+    return keep

@@ -29,11 +29,15 @@ class HeadSummary:
     similarity: float
 
 
+RANK_TOLERANCE = 1e-6
+"""Singular values below this share of the largest are rounding: weights stored in float32 leave 1e-7."""
+
+
 @np.errstate(
     over="ignore", invalid="ignore"
 )  # norms of a file's huge numbers are infinite, which is what they are
 def summarize(
-    layer: AttentionLayer, tolerance: float = 1e-6, singular: dict[str, np.ndarray] | None = None
+    layer: AttentionLayer, tolerance: float = RANK_TOLERANCE, singular: dict[str, np.ndarray] | None = None
 ) -> list[HeadSummary]:
     """A summary of every head; ranks count singular values above `tolerance` times the largest.
 
@@ -46,6 +50,7 @@ def summarize(
     similarity = head_similarity(layer)
     at = layer.scores_at(0)
     singular = singular or singular_values(theta=at.theta, w=layer.w)
+    effective = {name: effective_ranks(values) for name, values in singular.items()}
     heads = []
     for index in range(layer.num_heads):
         theta, w = singular["theta"][index], singular["w"][index]
@@ -55,10 +60,10 @@ def summarize(
             HeadSummary(
                 head=index,
                 theta_norm=float(np.linalg.norm(theta)),
-                theta_effective_rank=_effective_rank(theta),
+                theta_effective_rank=float(effective["theta"][index]),
                 theta_rank=int((theta > tolerance * theta[0]).sum()),
                 w_norm=float(np.linalg.norm(w)),
-                w_effective_rank=_effective_rank(w),
+                w_effective_rank=float(effective["w"][index]),
                 w_rank=int((w > tolerance * w[0]).sum()),
                 query_bias_norm=float(np.linalg.norm(at.query_bias[index])),
                 nearest_head=nearest,
@@ -85,14 +90,21 @@ def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
     >>> head_similarity(AttentionLayer(np.ones((2, 3, 3)), np.ones((2, 3, 3)))).round(6).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    flat = layer.scores_at(0).theta.reshape(layer.num_heads, -1).astype(float)
+    return cosines(layer.scores_at(0).theta)
+
+
+def cosines(matrices: Float[np.ndarray, "m d e"]) -> Float[np.ndarray, "m m"]:
+    """Cosines of all pairs of matrices; zero where one of them is zero."""
+    flat = matrices.reshape(len(matrices), -1).astype(float)
     norms = np.linalg.norm(flat, axis=1, keepdims=True)
     unit = np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0)
     return unit @ unit.T
 
 
-def _effective_rank(singular: np.ndarray) -> float:
-    return float((singular**2).sum() / singular[0] ** 2) if singular[0] > 0 else 0.0
+def effective_ranks(values: Float[np.ndarray, "m r"]) -> Float[np.ndarray, "m"]:
+    """‖A‖_F^2/‖A‖_op^2 from singular values, the largest first; 0 for a matrix that is zero."""
+    squares, largest = np.sum(values**2, axis=1), values[:, 0] ** 2
+    return np.divide(squares, largest, out=np.zeros(len(values)), where=largest > 0)
 
 
 COLUMNS = {

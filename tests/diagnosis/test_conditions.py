@@ -14,8 +14,9 @@ from attnlearn.diagnosis._advice import Advice, RouteAdvice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap, problem_of, tools_of
 from attnlearn.diagnosis._judge import beyond_search
 from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples, whole
-from attnlearn.diagnosis._weights import joint_rank, weight_checks
+from attnlearn.diagnosis._weights import weight_checks
 from attnlearn.recovery._signals import measure
+from attnlearn.solve._rank import joint_rank
 from attnlearn.solve._split import Split
 
 

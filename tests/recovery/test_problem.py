@@ -7,19 +7,11 @@ import pytest
 
 from attnlearn import AttentionLayer, Outcome
 from attnlearn.engine._encode import decode, encode
-from attnlearn.recovery._problem import (
-    Candidate,
-    Need,
-    Weights,
-    examples_for,
-    held,
-    layer_unknowns,
-    memorised,
-    rms,
-    unknowns,
-)
+from attnlearn.recovery._problem import Candidate, Need, Weights, examples_for, memorised, rms
+from attnlearn.solve._batch import Batch
+from attnlearn.solve._unknowns import layer_unknowns, unknowns
 
-from ._problems import made_problem, problem, tokens
+from ._problems import problem, tokens
 
 
 @pytest.mark.parametrize(
@@ -43,9 +35,8 @@ def test_unknowns_of_a_layer_are_those_of_its_sizes():
 
 
 def test_examples_for_unknowns_give_four_equations_each_on_the_fit_side():
-    examples = made_problem(tokens=4, dim=5).examples
-    assert examples_for(10, examples) == 200  # the least that can be certified
-    many = examples_for(60_000, examples)
+    assert examples_for(10, 4 * 5) == 200  # the least that can be certified
+    many = examples_for(60_000, 4 * 5)
     assert 0.75 * many * 4 * 5 == pytest.approx(4 * 60_000, rel=1e-3)
 
 
@@ -65,7 +56,7 @@ def test_equations_and_sides_are_those_of_the_split(rng):
     assert whole.fit_side().num == 75
     assert whole.fit_side(30).num == 30
     assert np.array_equal(whole.select_side().x, whole.examples.take(whole.split.select).x)
-    grouped = held(whole.examples, whole.split.select, np.arange(100) // 2)
+    grouped = Batch.of(whole.examples, whole.split.select, np.arange(100) // 2)
     assert np.array_equal(grouped.groups, whole.split.select // 2)
 
 

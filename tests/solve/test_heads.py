@@ -6,8 +6,21 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn._summary import effective_ranks
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._heads import drop_effects, head_separation, head_visibility, visibility
+from attnlearn.solve._heads import (
+    BALANCE,
+    CANCELLED,
+    COHERENT,
+    RANK_ONE,
+    balance,
+    cancellation,
+    drop_effects,
+    head_separation,
+    head_visibility,
+    largest_cosine,
+    visibility,
+)
 from attnlearn.solve._regress import regress
 
 
@@ -123,3 +136,28 @@ def test_a_head_that_others_stand_in_for_has_no_effect_beyond_rounding(rng, seed
     effects = drop_effects(twice, Batch(x, twice(x)), Batch(x, twice(x)), 1.0).max(axis=1)
     assert effects[[0, 2]].max() < 1e-14
     assert effects[1] > 0.1
+
+
+def test_cosines_balance_and_cancellation(rng):
+    one = rng.standard_normal((5, 4))
+    alike = np.stack([one, -2 * one, rng.standard_normal((5, 4))])
+    assert largest_cosine(alike) == pytest.approx(1.0)
+    assert largest_cosine(alike[:1]) == 0.0
+    assert balance(alike[:2]) == pytest.approx(2.0)
+    assert balance(np.stack([one, np.zeros_like(one)])) == np.inf
+    assert cancellation(np.stack([one, -one])) < 1e-12
+    assert cancellation(np.stack([one, one])) > 1e-3
+
+
+def test_random_layers_break_no_condition_as_a_rule():
+    broken = np.zeros(4)
+    for seed in range(100):
+        layer = AttentionLayer.random(2, 8, seed=seed)
+        ranks = effective_ranks(np.linalg.svd(layer.theta, compute_uv=False))
+        broken += [
+            balance(layer.theta) > BALANCE,
+            largest_cosine(layer.theta) > COHERENT,
+            cancellation(layer.w) < CANCELLED,
+            ranks.min() < RANK_ONE,
+        ]
+    assert (broken <= 3).all()

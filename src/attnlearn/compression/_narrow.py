@@ -10,9 +10,12 @@ mixed tokens. The squared error falls with every half step; that it falls to the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, cg
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
@@ -20,6 +23,7 @@ from attnlearn.compression import _calibration as calibration
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._drop import Ground
+from attnlearn.solve._rank import largest_rank
 
 Blocks = Float[np.ndarray, "m d r"]
 
@@ -29,7 +33,7 @@ def narrow(layer: AttentionLayer, ground: Ground, width: int) -> AttentionLayer:
     inside = ground.enter(layer)
     scores = np.concatenate([inside.theta, inside.query_bias[:, None, :]], axis=1)
     limited = truncated(scores, width)
-    if rank_within(scores, width) and rank_within(inside.w, width):
+    if max(largest_rank(scores), largest_rank(inside.w)) <= width:
         return layer
     inside = inside._replace(theta=limited[:, :-1], query_bias=limited[:, -1])
     matrix, moment = ground.normal(inside)
@@ -37,14 +41,6 @@ def narrow(layer: AttentionLayer, ground: Ground, width: int) -> AttentionLayer:
         linear = limited_regression(matrix, moment, len(inside.theta), width)
     w, b = split_linear(linear, len(inside.theta))
     return ground.leave(Parameters(inside.theta, w, inside.query_bias, b))
-
-
-def rank_within(matrices: Float[np.ndarray, "m a b"], width: int) -> bool:
-    """Whether every matrix has at most rank `width`, up to rounding."""
-    if width >= min(matrices.shape[1:]):
-        return True
-    values = np.linalg.svd(matrices, compute_uv=False)
-    return bool((values[:, width] <= 1e-12 * np.maximum(values[:, 0], np.finfo(float).tiny)).all())
 
 
 def truncated(matrices: Float[np.ndarray, "m a b"], width: int) -> Float[np.ndarray, "m a b"]:
@@ -118,16 +114,19 @@ def _values(gram: np.ndarray, right: np.ndarray, values: Blocks, outputs: np.nda
     def inverse(v: Blocks) -> Blocks:
         return np.stack([scipy.linalg.cho_solve(factor, block) for factor, block in zip(factors, v)])
 
-    rest = back(right) - operator(values)
-    direction = turned_rest = inverse(rest)
-    size = first = float(np.sum(rest * turned_rest))
-    for _ in range(calibration.FACTOR_STEPS):
-        if not size > calibration.FACTOR_ACCURACY**2 * first:
-            break
-        product = operator(direction)
-        step = size / float(np.sum(direction * product))
-        values, rest = values + step * direction, rest - step * product
-        turned_rest = inverse(rest)
-        size, before = float(np.sum(rest * turned_rest)), size
-        direction = turned_rest + size / before * direction
-    return values
+    def linear(function: Callable[[Blocks], Blocks]) -> LinearOperator:
+        def product(flat: np.ndarray) -> np.ndarray:
+            return function(flat.reshape(values.shape)).reshape(-1)
+
+        shape = values.size, values.size
+        return LinearOperator(shape, product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+
+    rest = (back(right) - operator(values)).reshape(-1)
+    step, _ = cg(
+        linear(operator),
+        rest,
+        rtol=calibration.FACTOR_ACCURACY,
+        maxiter=calibration.FACTOR_STEPS,
+        M=linear(inverse),
+    )
+    return values + step.reshape(values.shape)

@@ -24,6 +24,7 @@ from attnlearn.compression._start import one_fewer
 from attnlearn.engine import Tools
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import Ground
+from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._regress import total_squares
 from attnlearn.solve.refinement import RefineConfig, refine
 
@@ -134,17 +135,10 @@ def score_rank(problem: Problem, heads: int) -> int | None:
     The query bias is free, and outside the span of a head's keys it takes one column of the factors.
     """
     dim = problem.layer.dim
-    rank = max(source_rank(problem.layer), dim // heads)
+    rank = max(1, largest_rank(problem.layer.theta), dim // heads)
     if problem.head_dim is not None:
         rank = max(1, problem.head_dim - 1)
     return None if rank >= dim else rank
-
-
-def source_rank(layer: AttentionLayer) -> int:
-    """The largest rank of a Theta_i, up to rounding."""
-    values = np.linalg.svd(layer.theta.astype(np.float64), compute_uv=False)
-    tolerance = 100 * np.finfo(layer.dtype).eps * np.maximum(values[:, :1], np.finfo(float).tiny)
-    return max(1, int(np.sum(values > tolerance, axis=1).max()))
 
 
 def _noted(problem: Problem, state: State, layer: AttentionLayer, ground: Ground) -> tuple[State, float]:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import require
-from attnlearn._layer import AttentionLayer, as_mask
-from attnlearn._precision import common_dtype, require_finite, to_numpy
+from attnlearn._layer import AttentionLayer
+from attnlearn._precision import as_mask, common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike, Mask, Tokens
 from attnlearn.compression import _calibration as calibration
 from attnlearn.data import Examples, Recorded
+from attnlearn.data._intake import is_data_model
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
 from attnlearn.solve._sequences import merged_units, sequence_names, without_copies
-from attnlearn.solve._split import Split
+from attnlearn.solve._split import Split, sequences_in_all
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class Sides:
 def sequences_wanted(layer: AttentionLayer, num_heads: int, tokens: int) -> int:
     """Sequences for all three sides: enough fit rows for every column that W multiplies."""
     rows = calibration.ROWS_PER_FEATURE * (num_heads * layer.dim + 1)
-    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
-    return max(calibration.SEQUENCES_LEAST, int(np.ceil(rows / tokens / share)))
+    return max(calibration.SEQUENCES_LEAST, int(np.ceil(sequences_in_all(rows / tokens))))
 
 
 def read_sides(
@@ -76,7 +75,7 @@ def _tokens(
         chosen = _choose(data.num, limit or sequences_wanted(layer, num_heads, data.tokens), seed)
         part = data.take(chosen)
         return np.ascontiguousarray(part.x), part.mask
-    if all(hasattr(data, name) for name in ("sample", "tokens", "dim")):
+    if is_data_model(data):
         require(mask is None, "mask", "must be left out, a data model draws no padding", mask)
         drawn = data.sample(limit or sequences_wanted(layer, num_heads, data.tokens), seed=seed)
         require(not isinstance(drawn, tuple), "data", "must be a data model without labels", data)

@@ -16,14 +16,11 @@ import numpy as np
 from attnlearn._errors import one_line, require
 from attnlearn._layer import AttentionLayer
 from attnlearn.convert._arrays import to_floats
-from attnlearn.convert._layouts import Found, choose_block
+from attnlearn.convert._layouts import CORES, Found, choose_block
 from attnlearn.convert._positions import layer_of, positional_blocks
 from attnlearn.convert._refusals import refuse_config, refuse_module
 from attnlearn.convert._state import layer_from_state
 from attnlearn.convert._torch import evaluation_twin, from_torch, require_same_forward
-
-_CORE = {"bert": "self", "vit": "attention"}
-"""Where a block keeps the module that computes the scores, when that is not the block itself."""
 
 
 def from_huggingface(
@@ -73,7 +70,7 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
     block = module.get_submodule(found.prefix.rstrip("."))
     if found.layout.name == "torch":
         return from_torch(block, causal=bool(causal))
-    core = getattr(block, _CORE.get(found.layout.name, ""), block)
+    core = getattr(block, CORES.get(found.layout.name, ""), block)
     config = {**_as_mapping(_first(block, core, module, name="config")), **settings}
     for part in (block, core):
         refuse_module("module", part, config)
@@ -105,7 +102,7 @@ def _with_positions(module: Any, blocks: Mapping[str, Any], prefix: str | None, 
 def _refuse_early(module: Any, prefix: str | None) -> None:
     """Name the feature before complaining that a fused or unknown layout is not in the table."""
     if prefix is None and hasattr(module, "forward"):
-        parts = (getattr(module, name, None) for name in _CORE.values())
+        parts = (getattr(module, name, None) for name in CORES.values())
         config = _as_mapping(_first(module, *parts, name="config"))
         refuse_module("module", module, config)
         refuse_config("module", config)
@@ -146,7 +143,7 @@ def _own_forward(block: Any, found: Found, causal: bool):
     projection = twin.get_submodule(found.names["output.weight"][len(found.prefix) : -len(".weight")])
     captured: list[Any] = []
     projection.register_forward_hook(lambda _module, _inputs, output: captured.append(output))
-    core = getattr(twin, _CORE.get(found.layout.name, ""), twin)
+    core = getattr(twin, CORES.get(found.layout.name, ""), twin)
     accepted = inspect.signature(core.forward).parameters
 
     def forward(tokens: np.ndarray) -> np.ndarray:

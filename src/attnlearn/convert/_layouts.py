@@ -36,6 +36,9 @@ class Found(NamedTuple):
         return f"{self.prefix.rstrip('.') or '(top level)'} ({self.layout.name})"
 
 
+CORES = {"bert": "self", "vit": "attention"}
+"""Where a block keeps the module that sees tokens and mask and computes the scores, when that is not the block itself."""
+
 _WEIGHTS = tuple(f"{part}.weight" for part in ("query", "key", "value", "output"))
 
 

@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-CORES = {"bert": "self", "vit": "attention"}
-"""Where a block keeps the module that sees tokens and mask, when that is not the block itself."""
-
 RECORDABLE = ("torch", "bert", "vit", "albert", "gpt2", "qkv_proj", "distilbert")
 
 
@@ -122,14 +119,14 @@ def _positional_site(name: str, module: Any, model: Any) -> Site:
 
 
 def _known_site(name: str, found: Any, modules: dict[str, Any], names: list[str], model: Any) -> Site:
+    from attnlearn.convert._layouts import CORES, choose_block
+    from attnlearn.convert._refusals import refuse_config, refuse_module
+
     outer = modules[name]
     core = getattr(outer, CORES.get(found.layout.name, ""), outer)
     layout = found.layout.name
 
     def refuse() -> None:
-        from attnlearn.convert._layouts import choose_block
-        from attnlearn.convert._refusals import refuse_config, refuse_module
-
         if layout not in RECORDABLE:
             raise ValueError(f"module: must be in a layout that can be hooked, got {layout}")
         refuse_module("module", outer)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import describe, require
-from attnlearn._layer import as_mask
-from attnlearn._precision import promoted, to_numpy
+from attnlearn._precision import as_mask, promoted, to_numpy
 from attnlearn._types import ArrayLike, Mask
+from attnlearn.data._base import DataModel
 from attnlearn.data._calibration import PEEK_VALUES
 from attnlearn.data._examples import ArrayPart, Chunk, Examples
 from attnlearn.data._recorded import Recorded
@@ -101,7 +101,16 @@ def _check_swapped(x: np.ndarray, y: np.ndarray) -> None:
 def _checked_mask(mask: ArrayLike | None, x: np.ndarray) -> Mask | None:
     if mask is None:
         return None
-    detached = mask.detach().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
-    require(detached.ndim == 2, "mask", f"must have shape {x.shape[:2]} to go with x", detached)
-    keep = as_mask(detached, x)
+    keep = as_mask(mask, x)
     return None if keep.all() else keep
+
+
+def is_data_model(value: Any) -> bool:
+    """Whether `value` draws tokens rather than being tokens.
+
+    >>> from attnlearn.data import Gaussian
+    >>> is_data_model(Gaussian(4, 3)), is_data_model(np.zeros((2, 4, 3)))
+    (True, False)
+    """
+    # Recorded examples stream too, but bring their outputs.
+    return isinstance(value, DataModel) and not isinstance(value, Examples)

@@ -19,8 +19,8 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._files import read_tensors, temporary_name, to_disk, write_json, write_tensors
-from attnlearn._precision import promoted, require_finite, to_numpy
-from attnlearn._types import ArrayLike, Mask
+from attnlearn._precision import as_mask, promoted, require_finite, to_numpy
+from attnlearn._types import ArrayLike
 from attnlearn.data._calibration import SHARD_BYTES
 from attnlearn.data._examples import Chunk, Examples
 from attnlearn.data._manifest import FILE, Manifest, shard_name
@@ -118,7 +118,7 @@ class RecordedWriter:
         # Copies: the caller may reuse its buffers before the shard is full.
         chunk = Chunk(np.array(x, order="C"), np.array(y, order="C"), None)
         if mask is not None:
-            keep = _mask(mask, x.shape[:2])
+            keep = np.array(as_mask(mask, x))
             if not keep.all():
                 chunk.x[~keep], chunk.y[~keep] = 0, 0
                 chunk = chunk._replace(mask=keep)
@@ -178,14 +178,6 @@ def _publish(temporary: Path, folder: Path) -> None:
         to_disk(folder.parent)
     except OSError as error:
         raise ValueError(f"folder: cannot write {folder} ({error.strerror or error})") from error
-
-
-def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Mask:
-    keep = mask.detach().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
-    require(keep.dtype == np.bool_, "mask", "must be boolean (True where a token is real)", str(keep.dtype))
-    require(keep.shape == shape, "mask", f"must have shape {shape} to go with x", keep)
-    require(bool(keep.any(axis=1).all()), "mask", "must keep at least one token of every sequence", keep)
-    return np.array(keep)
 
 
 def _take(chunk: Chunk, rows: slice) -> Chunk:

@@ -17,21 +17,13 @@ IDENTIFY_SEQUENCES = 1_000
 # --- what the theory wants -------------------------------------------------------------------------------
 # [CL] asks for effective ranks "large", incoherence "small", norms "not tiny", without numbers for finite sizes. The
 # numbers below mark where the learners of this package begin to care; the advice rests on computed needs, not on them.
-INCOHERENCE = 0.9
-"""Cosine of two heads: two heads at relative distance t have 1/sqrt(1 + t^2), 0.9 is t = 0.48."""
-BALANCE = 10.0
-"""Ratio of norms between heads: the examples needed grow with its square."""
 SCORES_LEAST = 0.05
 """Standard deviation of the weakest head's scores. Refine works in float32 products: of random layers (d = 8, k = 4,
 m = 3) those with 0.026 ended BELOW_NOISE_FLOOR, those with 0.087 were certified."""
 INDEPENDENCE = 0.05
 """Smallest singular value of the heads' unit vectors (Theta_i, c_i), and of the W_i; 1 when they are orthogonal."""
-NUMERICAL_RANK = 1e-6
-"""Singular values below this share of the largest are not counted: weights stored in float32 leave 1e-7."""
 CONDITION = 1e3
 """Condition number of a W, or of their sum, on its own rank: refine's products in float32 resolve its square, 1e6."""
-CANCELLATION = 1e-3
-"""sigma_min(S) / max ‖W_i‖: of 300 random layers (d = 8, m = 2) one in a hundred lies below, half above 0.04."""
 ONE_HOT = 0.99
 """Weight of the first key above which a row counts as saturated."""
 SATURATED = 0.9

@@ -14,8 +14,8 @@ import numpy as np
 from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check
 from attnlearn._layer import AttentionLayer
-from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.solve._batch import Batch, example_scale
+from attnlearn.solve._rank import largest_rank
 from attnlearn.solve.certification import certify
 
 UNSEEN = {
@@ -31,12 +31,6 @@ def identify(layer: AttentionLayer, x: np.ndarray, y: np.ndarray, support: Suppo
     kept = rank if 0 < rank < layer.dim and support is None else None
     with np.errstate(divide="ignore", invalid="ignore"):  # a head without scores has no relative error
         return certify(layer, held, held, scale=example_scale(held), support=support, rank=kept)
-
-
-def largest_rank(matrices: np.ndarray) -> int:
-    """The largest numerical rank among the Theta_i or the W_i."""
-    singular = np.linalg.svd(matrices.astype(float), compute_uv=False)
-    return int((singular > calibration.NUMERICAL_RANK * singular[:, :1]).sum(axis=1).max())
 
 
 def token_checks(keys: int, rank: int, dim: int) -> list[Check]:

@@ -14,20 +14,21 @@ from attnlearn.data import Examples
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice, RouteAdvice, spoken
 from attnlearn.diagnosis._gap import Gap
-from attnlearn.diagnosis._identifiability import identify, largest_rank
+from attnlearn.diagnosis._identifiability import identify
 from attnlearn.diagnosis._needs import (
-    fitted_examples,
     memory,
     query_count,
     sculpt_examples,
     spectral_examples,
 )
-from attnlearn.diagnosis._weights import independence, largest_cosine
+from attnlearn.diagnosis._weights import independence
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
 from attnlearn.recovery._calibration import WIDE_FIRST, WIDE_MOST, WIDTHS
 from attnlearn.recovery._explain import Row
-from attnlearn.recovery._problem import layer_unknowns, unknowns
-from attnlearn.solve._heads import head_separation
+from attnlearn.recovery._problem import examples_for
+from attnlearn.solve._heads import head_separation, largest_cosine
+from attnlearn.solve._rank import largest_rank
+from attnlearn.solve._unknowns import layer_unknowns, unknowns
 from attnlearn.solve._white import Whitening
 
 SAID = {
@@ -112,7 +113,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     k = facts.x.shape[1]
     hidden = calibration.HIDDEN if _grows(facts) else 0
     if hidden and layer.dim <= WIDE_FIRST and layer.num_heads <= WIDTHS[0]:
-        needed = fitted_examples(layer_unknowns(layer, None), k * layer.out_dim)
+        needed = examples_for(layer_unknowns(layer, None), k * layer.out_dim)
     else:
         needed = spectral_examples(gap, layer_unknowns(layer, None), k * layer.out_dim, hidden)
     reason = "" if gap.stopped is None else Outcome[gap.stopped].reason
@@ -121,7 +122,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
     if (
         not reason
         and needed > limit
-        and needed == fitted_examples(layer_unknowns(layer, None), k * layer.out_dim)
+        and needed == examples_for(layer_unknowns(layer, None), k * layer.out_dim)
     ):
         reason = f"it takes {spoken(needed)} examples to determine and to certify so many unknowns"
     elif not reason and needed > limit:
@@ -188,7 +189,7 @@ def judge_data(gap: Gap, examples: Examples, keys: int, rows: tuple[Row, ...]) -
     o, d, k = examples.out_dim, examples.dim, examples.tokens
     searched = any(row.runs == "yes" and row.name.startswith("wide") for row in rows)
     heads = WIDTHS[0] if searched else max(gap.heads, 1)
-    needed = fitted_examples(unknowns(heads, d, o), k * o)
+    needed = examples_for(unknowns(heads, d, o), k * o)
     needed = needed if searched else spectral_examples(gap, unknowns(heads, d, o), k * o)
     spectral = _from_examples(gap, examples, keys, rows, heads, needed, searched)
     asked = query_count(heads, d, o, d)
@@ -226,7 +227,7 @@ def _from_examples(
     if gap.stopped is None and needed <= examples.num:
         return RouteAdvice("spectral", True, needed, size, "")
     later = any(row.runs == "if needed" and row.name.startswith("wide") for row in rows)
-    enough = fitted_examples(unknowns(heads + 1, d, o), k * o) <= examples.num
+    enough = examples_for(unknowns(heads + 1, d, o), k * o) <= examples.num
     reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
     reason += "; random starts may find them all the same" if later and enough else ""
     return RouteAdvice("spectral", None if later and enough else False, needed, size, reason)

@@ -23,13 +23,14 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
 from attnlearn.extraction._polish import score_unknowns, telling
-from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_PER_UNKNOWN
+from attnlearn.recovery._calibration import CACHE_BYTES
+from attnlearn.recovery._problem import examples_for
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._rows import Rows, as_batch, explain_batch, rows_at
 from attnlearn.recovery.sculpt._slabs import slabs_of
 from attnlearn.recovery.sculpt._state import State as SculptState
 from attnlearn.solve._batch import WhiteBatch
-from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION, SIDE_MOST
+from attnlearn.solve._split import sequences_in_all
 from attnlearn.solve._white import whitening
 
 
@@ -42,19 +43,8 @@ def spectral_examples(gap: Gap, unknowns: int, scalars: int, hidden: int = 0) ->
     if ratio <= 0:
         return float("inf")
     visible = gap.fitted * (calibration.SEEN_AT / ratio) ** 2
-    needed = max(float(np.ceil(whole(visible))), fitted_examples(unknowns, scalars))
+    needed = max(float(np.ceil(sequences_in_all(visible))), examples_for(unknowns, scalars))
     return needed if needed < calibration.IMPOSSIBLE else float("inf")
-
-
-def fitted_examples(unknowns: int, scalars: int) -> float:
-    """Examples that determine the unknowns and can be certified, whoever finds the start."""
-    return float(np.ceil(max(whole(EQUATIONS_PER_UNKNOWN * unknowns / scalars), CERTIFIED_LEAST)))
-
-
-def whole(fitted: float) -> float:
-    """Examples whose fit side has `fitted` of them."""
-    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
-    return min(fitted / share, fitted + 2 * SIDE_MOST)
 
 
 def agreeing_rows(layer: AttentionLayer, x: np.ndarray) -> float:

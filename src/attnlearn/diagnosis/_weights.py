@@ -10,9 +10,17 @@ from jaxtyping import Float
 
 from attnlearn._certificate import Check, Status
 from attnlearn._layer import AttentionLayer
-from attnlearn._summary import summarize
+from attnlearn._summary import RANK_TOLERANCE, summarize
 from attnlearn.diagnosis import _calibration as calibration
-from attnlearn.recovery._calibration import EFFECTIVE_RANK
+from attnlearn.solve._heads import (
+    BALANCE,
+    CANCELLED,
+    COHERENT,
+    RANK_ONE,
+    balance,
+    cancellation,
+    largest_cosine,
+)
 
 TEXTS = {
     "theta.effective_rank": "least effective rank of a Theta",
@@ -32,51 +40,24 @@ NEEDS_LAYER = "needs the layer"
 def weight_checks(layer: AttentionLayer) -> list[Check]:
     """Every condition on the weights, measured, beside what is wanted."""
     heads = summarize(layer)
-    theta = [head.theta_norm for head in heads]
-    w = [head.w_norm for head in heads]
     stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1)
     spectrum = np.linalg.svd(layer.w.sum(axis=0).astype(float), compute_uv=False)
-    largest = np.linalg.norm(layer.w.astype(float), ord=2, axis=(1, 2)).max()
     measured = {
-        "theta.effective_rank": (min(h.theta_effective_rank for h in heads), EFFECTIVE_RANK, False),
-        "theta.balance": (_ratio(max(theta), min(theta)), calibration.BALANCE, True),
-        "theta.incoherence": (largest_cosine(layer.theta), calibration.INCOHERENCE, True),
+        "theta.effective_rank": (min(h.theta_effective_rank for h in heads), RANK_ONE, False),
+        "theta.balance": (balance(layer.theta), BALANCE, True),
+        "theta.incoherence": (largest_cosine(layer.theta), COHERENT, True),
         "theta.independence": (independence(stacked), calibration.INDEPENDENCE, False),
-        "w.effective_rank": (min(h.w_effective_rank for h in heads), EFFECTIVE_RANK, False),
+        "w.effective_rank": (min(h.w_effective_rank for h in heads), RANK_ONE, False),
         "w.condition": (max(_condition(a) for a in _spectra(layer.w)), calibration.CONDITION, True),
-        "w.balance": (_ratio(max(w), min(w)), calibration.BALANCE, True),
+        "w.balance": (balance(layer.w), BALANCE, True),
         "w.independence": (independence(layer.w), calibration.INDEPENDENCE, False),
         "sum.condition": (_condition(spectrum), calibration.CONDITION, True),
-        "sum.cancellation": (
-            _ratio(float(spectrum[joint_rank(layer.w) - 1]), float(largest)),
-            calibration.CANCELLATION,
-            False,
-        ),
+        "sum.cancellation": (cancellation(layer.w), CANCELLED, False),
     }
     return [
         Check.compare(code, value, wanted, text=TEXTS[code], at_most=at_most)
         for code, (value, wanted, at_most) in measured.items()
     ]
-
-
-def joint_rank(matrices: Float[np.ndarray, "m d e"]) -> int:
-    """Rank that a sum of the matrices has unless they cancel: that of all of them side by side, or on top of each other.
-
-    >>> joint_rank(np.stack([np.diag([1.0, 1, 0, 0]), np.diag([-1.0, 0, 1, 0])]))
-    3
-    """
-    beside = np.concatenate(list(matrices.astype(float)), axis=1)
-    above = np.concatenate(list(matrices.astype(float)), axis=0)
-    spectra = (np.linalg.svd(stacked, compute_uv=False) for stacked in (beside, above))
-    return max(1, min(int(np.sum(s > calibration.NUMERICAL_RANK * s[0])) for s in spectra))
-
-
-def largest_cosine(matrices: Float[np.ndarray, "m d e"]) -> float:
-    """The largest |cosine| between two of the matrices; 0 for a single one, and for matrices that are zero."""
-    flat = matrices.reshape(len(matrices), -1).astype(float)
-    norms = np.linalg.norm(flat, axis=1, keepdims=True)
-    unit = np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0)
-    return float(np.abs(unit @ unit.T - np.diag(np.sum(unit**2, axis=1))).max())
 
 
 def unseen_checks(texts: dict[str, str]) -> list[Check]:
@@ -92,7 +73,7 @@ def _condition(singular: Float[np.ndarray, "r"]) -> float:
     """Largest over smallest singular value that is not rounding."""
     if singular[0] <= 0:
         return np.inf
-    return float(singular[0] / singular[singular > calibration.NUMERICAL_RANK * singular[0]][-1])
+    return float(singular[0] / singular[singular > RANK_TOLERANCE * singular[0]][-1])
 
 
 def independence(matrices: Float[np.ndarray, "m d e"]) -> float:
@@ -102,9 +83,3 @@ def independence(matrices: Float[np.ndarray, "m d e"]) -> float:
     if len(flat) > flat.shape[1] or not np.all(norms > 0):
         return 0.0
     return float(np.linalg.svd(flat / norms, compute_uv=False)[-1])
-
-
-def _ratio(above: float, below: float) -> float:
-    if below > 0:
-        return above / below
-    return 0.0 if above == 0 else np.inf

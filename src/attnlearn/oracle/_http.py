@@ -18,22 +18,21 @@ import re
 import socket
 import ssl
 import time
-from itertools import count
 from urllib.parse import urlsplit
 
 from attnlearn._errors import OracleError, require
 from attnlearn._types import Outputs, Tokens
 from attnlearn.oracle import _frames
 from attnlearn.oracle._calibration import MAX_BODY_BYTES, MAX_HEADER_BYTES, REMOTE_TIMEOUT_SECONDS
-from attnlearn.oracle._patience import Transient, require_timeout, within
-from attnlearn.oracle._source import through
+from attnlearn.oracle._patience import Transient, within
+from attnlearn.oracle._remote import RemoteSource
 
 _OVERHEAD = MAX_HEADER_BYTES + 64
 _BUSY = (408, 429)
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class HttpSource:
+class HttpSource(RemoteSource):
     """The server at `address` as an oracle; wrap it in `Oracle`.
 
     `secret_variable` names the environment variable that holds the token, if the server wants one.
@@ -63,45 +62,18 @@ class HttpSource:
             raise ValueError(
                 f"address: must be http(s)://host[:port]/path without query, got {parts.scheme}://..."
             )
-        require_timeout(timeout)
+        super().__init__(timeout, max_bytes)
         plain = parts.scheme == "http"
         unsafe = plain and secret_variable is not None and host not in _LOOPBACK
         require(not unsafe, "address", "must be https where a secret is sent", f"{parts.scheme}://{host}")
         self._host, self._port, self._path = host, parts.port, parts.path or "/"
         self._tls = None if plain else context or ssl.create_default_context()
         self._secret_variable = secret_variable
-        self._hello: _frames.Hello | None = None
-        self._numbers = count(1)
-        self.timeout = timeout
-        self.max_bytes = max_bytes
         self.label = f"{parts.scheme}://{parts.netloc}{self._path}"
         self.identity = f"http:{self.label}"
 
     def __repr__(self) -> str:
         return f"HttpSource({self.label})"
-
-    def open(self) -> None:
-        """Wait for the hello."""
-        self._introduced()
-
-    def limit_time(self, seconds: float) -> bool:
-        """Bound every call by `seconds`."""
-        self.timeout = seconds
-        return True
-
-    @property
-    def dim(self) -> int:
-        """Token dimension, as the server says."""
-        return self._introduced().dim
-
-    @property
-    def out_dim(self) -> int:
-        """Output dimension, as the server says."""
-        return self._introduced().out_dim
-
-    def accepted(self, x: Tokens) -> Tokens:
-        """Tokens as the server's dtype holds them."""
-        return through(x, self._introduced().dtype)
 
     def ask(self, x: Tokens) -> Outputs:
         """Post one query and wait for its answer."""

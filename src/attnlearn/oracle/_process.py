@@ -15,22 +15,21 @@ import select
 import time
 import weakref
 from collections.abc import Sequence
-from itertools import count
 
 from attnlearn._errors import OracleError, require
 from attnlearn._types import Outputs, Tokens
 from attnlearn.oracle import _frames
 from attnlearn.oracle._calibration import MAX_BODY_BYTES, REMOTE_TIMEOUT_SECONDS, SHORTEST_SECRET
-from attnlearn.oracle._patience import Transient, require_timeout
+from attnlearn.oracle._patience import Transient
 from attnlearn.oracle._program import Program
-from attnlearn.oracle._source import through
+from attnlearn.oracle._remote import RemoteSource
 from attnlearn.oracle._words import plain
 
 _PIECE = 1 << 20
 _LONGEST_POLL = 2e6  # seconds; the system counts milliseconds in 31 bits
 
 
-class ProcessSource:
+class ProcessSource(RemoteSource):
     """The program `command` (a list, never a shell line) as an oracle; wrap it in `Oracle`.
 
     >>> import sys, tempfile
@@ -55,40 +54,13 @@ class ProcessSource:
     ) -> None:
         words = [] if isinstance(command, str) else [os.fspath(word) for word in command]
         require(len(words) >= 1, "command", "must be a list of the program and its arguments", command)
-        require_timeout(timeout)
+        super().__init__(timeout, max_bytes)
         self._command = words
         self._program: Program | None = None
         self._kill = lambda: None
-        self._hello: _frames.Hello | None = None
-        self._numbers = count(1)
-        self.timeout = timeout
-        self.max_bytes = max_bytes
         # Arguments may hold what is nobody's business: only the program's name is ever shown.
         self.label = name or f"process {os.path.basename(words[0])}"
         self.identity = f"process:{name or hashlib.sha256(repr(words).encode()).hexdigest()}"
-
-    def open(self) -> None:
-        """Wait for the hello."""
-        self._introduced()
-
-    def limit_time(self, seconds: float) -> bool:
-        """Bound every call by `seconds`."""
-        self.timeout = seconds
-        return True
-
-    @property
-    def dim(self) -> int:
-        """Token dimension, as the program says."""
-        return self._introduced().dim
-
-    @property
-    def out_dim(self) -> int:
-        """Output dimension, as the program says."""
-        return self._introduced().out_dim
-
-    def accepted(self, x: Tokens) -> Tokens:
-        """Tokens as the program's dtype holds them."""
-        return through(x, self._introduced().dtype)
 
     def ask(self, x: Tokens) -> Outputs:
         """Send one query and wait for its answer."""

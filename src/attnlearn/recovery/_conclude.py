@@ -18,14 +18,14 @@ from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Fit
 from attnlearn.recovery._outcome import Judged, clear_view, outcome
-from attnlearn.recovery._problem import Problem, examples_for, layer_unknowns, memorised, rms
+from attnlearn.recovery._problem import Problem, examples_for, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
 from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._calibration import LOOK_MOST, SCAN_COORDINATES
 from attnlearn.solve._sequences import without_copies
 from attnlearn.solve._uncertainty import standard_errors
-from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._unknowns import layer_unknowns, sequences_wanted
 from attnlearn.solve.certification import certify
 
 
@@ -126,7 +126,8 @@ def _examples_needed(problem: Problem, trail: Trail, best: Fit, judged: Judged) 
     overfit = memorised(judged.fit_error, judged.select_error)
     more = calibration.MORE_LEAST * examples.num if overfit else certified
     return max(
-        examples_for(layer_unknowns(best.layer, best.rank), examples), int(np.ceil(max(certified, more)))
+        examples_for(layer_unknowns(best.layer, best.rank), examples.tokens * examples.out_dim),
+        int(np.ceil(max(certified, more))),
     )
 
 

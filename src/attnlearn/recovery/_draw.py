@@ -24,17 +24,6 @@ class Drawn(NamedTuple):
     scale: float
 
 
-def is_data_model(value: Any) -> bool:
-    """Whether `value` draws tokens rather than being tokens.
-
-    >>> from attnlearn.data import Gaussian
-    >>> is_data_model(Gaussian(4, 3)), is_data_model(np.zeros((2, 4, 3)))
-    (True, False)
-    """
-    drawn = all(hasattr(value, name) for name in ("sample", "stream", "tokens", "dim"))
-    return drawn and not isinstance(value, Examples)  # recorded examples stream too, but bring their outputs
-
-
 def draw_examples(model: Any, oracle: Any, num: int, seed: int, choose: Chooser | None) -> Drawn:
     """`num` examples (X, oracle(X)), asked for chunk by chunk, at the scale that `choose` finds (1 without it)."""
     require(oracle is not None, "y", "must be an oracle when x is a data model", oracle)

@@ -16,10 +16,11 @@ from attnlearn._certificate import jsonable
 from attnlearn._errors import require
 from attnlearn._types import ArrayLike
 from attnlearn.data import as_examples
+from attnlearn.data._intake import is_data_model
 from attnlearn.engine import Engine, Progress, Tools
 from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._draw import draw_examples, is_data_model
+from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._intake import check_range, independent_units
 from attnlearn.recovery._methods import method_for
 from attnlearn.recovery._of_moment import FromMoment

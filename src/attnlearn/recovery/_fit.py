@@ -27,9 +27,10 @@ import numpy as np
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import Candidate, Problem, Weights, layer_unknowns, memorised, rms
+from attnlearn.recovery._problem import Candidate, Problem, Weights, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._unknowns import layer_unknowns
 from attnlearn.solve.refinement import RefineConfig, Refined, refine
 
 

@@ -11,6 +11,7 @@ from attnlearn.data import Examples
 from attnlearn.engine import array_hash
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.solve._calibration import SCAN_COORDINATES
+from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._sequences import merged_units, sequence_names
 
 
@@ -41,13 +42,12 @@ def check_range(examples: Examples) -> None:
 def low_rank(layer: AttentionLayer) -> int | None:
     """The rank of the heads' Theta where factors of it have fewer unknowns than Theta itself, otherwise None.
 
-    Singular values below a ten-thousandth of the largest do not count: products of float32 factors leave 1e-7.
+    Singular values below a thousandth of the largest do not count: a start need not be exact.
 
     >>> low_rank(AttentionLayer.random(2, 8, rank=2)), low_rank(AttentionLayer.random(2, 8)) is None
     (2, True)
     """
-    values = np.linalg.svd(layer.theta, compute_uv=False)
-    rank = int(np.sum(values > calibration.NEGLIGIBLE * values[:, :1], axis=1).max())
+    rank = largest_rank(layer.theta, calibration.NEGLIGIBLE)
     return rank if 0 < 2 * rank < layer.dim else None
 
 

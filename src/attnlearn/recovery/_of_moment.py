@@ -11,11 +11,12 @@ from attnlearn._result import Outcome
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Verdict
-from attnlearn.recovery._problem import Candidate, Need, Problem, unknowns
+from attnlearn.recovery._problem import Candidate, Need, Problem
 from attnlearn.recovery._proposer import Proposer
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Proposal, Trail
 from attnlearn.recovery.moment import Heads, Moment, count_heads, examples_needed, take_moment, unmix
+from attnlearn.solve._unknowns import unknowns
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._growth import growth, shows_a_head, with_random_head
 from attnlearn.recovery._of_moment import FromMoment
-from attnlearn.recovery._problem import Candidate, Need, Problem, Weights, examples_for, unknowns
+from attnlearn.recovery._problem import Candidate, Need, Problem, Weights, examples_for
 from attnlearn.recovery._proposer import Proposer
 from attnlearn.recovery._signals import Signals, measure
 from attnlearn.recovery._trail import UNKNOWN, Proposal, Trail
@@ -23,6 +23,7 @@ from attnlearn.solve._calibration import LOOK_MOST
 from attnlearn.solve._diagnose import Cause, Diagnosis, diagnose
 from attnlearn.solve._heads import head_separation
 from attnlearn.solve._split import Split
+from attnlearn.solve._unknowns import unknowns
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class WideSearch(Proposer):
             min(2 * (reached + 1), calibration.WIDTHS[0]) if problem.num_heads is None else problem.num_heads
         )
         unknown = unknowns(wanted, signals.directions, problem.examples.out_dim)
-        enough = examples_for(unknown, problem.examples)
+        enough = examples_for(unknown, problem.examples.tokens * problem.examples.out_dim)
         more = enough if enough > problem.examples.num else None
         return Proposal(need=Need(Outcome.TOO_FEW_EXAMPLES, more), evidence=evidence)
 

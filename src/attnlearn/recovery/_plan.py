@@ -23,11 +23,10 @@ from attnlearn._errors import require
 from attnlearn.data import Examples
 from attnlearn.engine._threads import own_threads
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import unknowns
 from attnlearn.scores import Bilinear
 from attnlearn.solve._calibration import SIDE_MOST
 from attnlearn.solve._chunks import cache_bytes
-from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._unknowns import sequences_wanted, unknowns
 
 _UNITS = {
     "": 1,

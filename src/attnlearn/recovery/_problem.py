@@ -18,8 +18,7 @@ from attnlearn.data import Examples
 from attnlearn.engine import storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._calibration import CERTIFY_FRACTION, SELECT_FRACTION
-from attnlearn.solve._split import Split
+from attnlearn.solve._split import Split, sequences_in_all
 
 storable(Outcome)
 
@@ -110,29 +109,10 @@ class Need:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-def unknowns(heads: int, dim: int, out_dim: int, rank: int | None = None) -> int:
-    """Free parameters of a layer whose heads have the given rank (None: full), gauge removed.
-
-    >>> unknowns(1, 4, 3), unknowns(1, 4, 3, rank=1)
-    (35, 20)
-    """
-    if rank is None or rank >= dim:
-        return heads * (dim * dim + dim + dim * out_dim) + out_dim
-    r = min(rank, out_dim)
-    return heads * (rank * (2 * dim - rank) + dim + r * (dim + out_dim - r)) + out_dim
-
-
-def layer_unknowns(layer: AttentionLayer, rank: int | None) -> int:
-    """Free parameters of a layer like this one."""
-    return unknowns(layer.num_heads, layer.dim, layer.out_dim, rank)
-
-
-def examples_for(unknown: int, examples: Examples) -> int:
-    """Sequences that give the calibrated number of equations per unknown, all sides of the split included."""
-    rows = examples.tokens * examples.out_dim
-    fitted = calibration.EQUATIONS_PER_UNKNOWN * unknown / rows
-    share = 1 - CERTIFY_FRACTION - SELECT_FRACTION
-    return max(calibration.CERTIFIED_LEAST, int(np.ceil(fitted / share)))
+def examples_for(unknown: int, scalars: int) -> int:
+    """Sequences of so many scalar outputs that determine the unknowns and can be certified, all sides of the split included."""
+    fitted = calibration.EQUATIONS_PER_UNKNOWN * unknown / scalars
+    return max(calibration.CERTIFIED_LEAST, int(np.ceil(sequences_in_all(fitted))))
 
 
 def memorised(fit_error: float, select_error: float) -> bool:

@@ -20,11 +20,12 @@ from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.data import as_examples
+from attnlearn.data._intake import is_data_model
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, handed_over, learn
 from attnlearn.engine._threads import limited_blas
 from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
-from attnlearn.recovery._draw import draw_examples, is_data_model
+from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
 from attnlearn.recovery._intake import check_range, check_start, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from

@@ -23,10 +23,11 @@ from attnlearn.data import Examples
 from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._own_token import own_token
-from attnlearn.recovery._problem import Need, Problem, unknowns
+from attnlearn.recovery._problem import Need, Problem
 from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
 from attnlearn.solve._calibration import CAUSAL
 from attnlearn.solve._tokens import repeated
+from attnlearn.solve._unknowns import unknowns
 from attnlearn.solve._white import Whitening
 
 _CHUNK = 1024

@@ -1,4 +1,4 @@
-"""How far the heads of a layer are apart, and what each contributes that the others cannot.
+"""How far the heads of a layer are apart, how alike and how large they are, and what each contributes that the others cannot.
 
 Distances are taken in float64 after a common scaling, so that no norm overflows: a distance that cannot be computed is NaN,
 and NaN passes no check.
@@ -11,12 +11,51 @@ from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
+from attnlearn._summary import cosines
 from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._chunks import cut, on_threads
+from attnlearn.solve._rank import joint_rank
 from attnlearn.solve._regress import Columns, inverse_factor
 from attnlearn.solve._white import Whitening, whitening
+
+BALANCE = 1 / calibration.DIGIT
+COHERENT = calibration.NEARLY_ALL
+CANCELLED = calibration.NEGLIGIBLE
+RANK_ONE = 1 + calibration.DIGIT
+"""Where a condition of the theorem counts as broken (it gives no numbers for finite sizes): norms of two heads that differ by more than
+a digit, a cosine of two heads, the smallest singular value of the sum of W over the largest norm of a W, and the effective rank.
+Two heads at relative distance t have the cosine 1/sqrt(1 + t^2), 0.9 is t = 0.48. Of 200 random layers of two heads at each of
+d = 4, 6, 8, 12 none had a cosine above 0.77; at d = 8 and 12 the least effective ranks were 1.18 and 1.59 (1.02 at d = 4); the
+sum was below 1e-3 in one of a hundred."""
+
+
+def largest_cosine(matrices: Float[np.ndarray, "m d e"]) -> float:
+    """The largest |cosine| between two of the matrices; 0 for a single one, and for matrices that are zero.
+
+    >>> largest_cosine(np.stack([np.eye(2), -3 * np.eye(2), np.zeros((2, 2))])).__round__(6)
+    1.0
+    """
+    return float(np.abs(np.tril(cosines(matrices), -1)).max())
+
+
+def balance(matrices: Float[np.ndarray, "m d e"]) -> float:
+    """The largest norm over the smallest; infinite where one matrix is zero and another is not."""
+    sizes = np.linalg.norm(matrices.astype(np.float64), axis=(1, 2))
+    return ratio(sizes.max(), sizes.min())
+
+
+def cancellation(w: Float[np.ndarray, "m d o"]) -> float:
+    """The smallest singular value of the sum of W, on the rank of all of them, over the largest norm of a W."""
+    spectrum = np.linalg.svd(w.sum(axis=0).astype(np.float64), compute_uv=False)
+    largest = np.linalg.norm(w.astype(np.float64), ord=2, axis=(1, 2)).max()
+    return ratio(spectrum[joint_rank(w) - 1], largest)
+
+
+def ratio(above: float, below: float) -> float:
+    """A quotient that is infinite where something is divided by zero, and zero where zero is."""
+    return float(above / below) if below > 0 else 0.0 if above == 0 else np.inf
 
 
 def head_separation(layer: AttentionLayer) -> float:

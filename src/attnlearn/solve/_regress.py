@@ -22,8 +22,7 @@ from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._errors import require
-from attnlearn._layer import as_mask
-from attnlearn._precision import promoted, require_finite, to_numpy
+from attnlearn._precision import as_mask, promoted, require_finite, to_numpy
 from attnlearn._types import ArrayLike, OutputBias, Projection
 from attnlearn.scores import Bilinear, Scores
 from attnlearn.scores._products import turn

@@ -68,3 +68,12 @@ class Split:
         side[order[:certify]] = 2
         side[order[certify : certify + select]] = 1
         return cls(*(np.flatnonzero(side[members] == which) for which in range(3)))
+
+
+def sequences_in_all(fitted: float) -> float:
+    """Sequences of which `fitted` are on the fit side.
+
+    >>> len(Split.make(int(sequences_in_all(75))).fit)
+    75
+    """
+    return min(fitted / (1 - CERTIFY_FRACTION - SELECT_FRACTION), fitted + 2 * SIDE_MOST)

@@ -1,9 +1,35 @@
-"""How many sequences determine a layer: equations per unknown."""
+"""How many numbers a layer has that are free, and how many sequences determine them: equations per unknown."""
 
 from __future__ import annotations
 
+from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
+
+
+def score_unknowns(dim: int, rank: int | None) -> int:
+    """Free numbers of one Theta of this rank (None: full), gauge removed.
+
+    >>> score_unknowns(4, None), score_unknowns(4, 1)
+    (16, 7)
+    """
+    return dim * dim if rank is None or rank >= dim else rank * (2 * dim - rank)
+
+
+def unknowns(heads: int, dim: int, out_dim: int, rank: int | None = None) -> int:
+    """Free parameters of a layer whose heads have the given rank (None: full), gauge removed.
+
+    >>> unknowns(1, 4, 3), unknowns(1, 4, 3, rank=1)
+    (35, 20)
+    """
+    r = min(dim if rank is None else rank, dim, out_dim)
+    values = r * (dim + out_dim - r)
+    return heads * (score_unknowns(dim, rank) + dim + values) + out_dim
+
+
+def layer_unknowns(layer: AttentionLayer, rank: int | None) -> int:
+    """Free parameters of a layer like this one."""
+    return unknowns(layer.num_heads, layer.dim, layer.out_dim, rank)
 
 
 def sequences_wanted(

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from attnlearn._attention import softmax
 from attnlearn._errors import require
 from attnlearn._files import read_tensors, write_tensors
 from attnlearn._maps import head_maps
@@ -103,9 +104,7 @@ class TrainedClassifier:
         """
         x = self._tokens(x)
         queries = self.model.queries(x)
-        scores = np.einsum("npd,hde,nke->nhpk", queries, self.w, x, optimize=True)
-        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return scores / scores.sum(axis=-1, keepdims=True)
+        return softmax(np.einsum("npd,hde,nke->nhpk", queries, self.w, x, optimize=True))
 
     def _tokens(self, x: ArrayLike) -> Float[np.ndarray, "n k d"]:
         x = to_numpy(x, "x")

@@ -9,9 +9,10 @@ import pytest
 
 from attnlearn import AttentionLayer, distance, recover
 from attnlearn.engine import Tools
-from attnlearn.recovery.wide._condense import condensed, largest_fall, spanned
+from attnlearn.recovery.wide._condense import condensed, spanned
 from attnlearn.recovery.wide._prune import Pruner, WideFit
 from attnlearn.recovery.wide._starts import Width, random_heads
+from attnlearn.solve._rank import largest_fall
 from tests.recovery._problems import made_problem, made_signals, problem, signals
 
 DIM, TOKENS, NUM, HEADS, RANK, WIDE = 8, 6, 3000, 3, 3, 8

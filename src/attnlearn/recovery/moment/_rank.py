@@ -13,6 +13,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._rows import output_whitening
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment._moment import Moment
+from attnlearn.solve._rank import profile, rank_above
 
 
 def infer_rank(
@@ -30,13 +31,13 @@ def infer_rank(
     # is sqrt(h/pairs) times 2 sqrt(r) / sqrt(r).
     unit = 2 * moment.floor / (np.sqrt(total) + np.sqrt(r))
     edge = np.sqrt(np.sum((a * unit / moment.values[: a.shape[1]]) ** 2, axis=1))
-    rank = int(np.sum(spectrum > calibration.ABOVE_FLOOR * edge[:, None], axis=1).max())
+    rank = rank_above(spectrum, calibration.ABOVE_FLOOR * edge[:, None])
     # A rank one too large leaves the refinement without curvature in the idle columns, so a drop that all heads
     # share counts more than the estimated edge.
-    profile = np.exp(np.mean(np.log(np.maximum(spectrum, np.finfo(float).tiny)), axis=0))
+    shared = profile(spectrum)
     # Only in the first half (the last singular values of any square matrix spread out again) and only down to the
     # noise: a strong query bias makes the first value of a head of full rank stand out as well.
-    falls, after = profile[:-1] / profile[1:], profile[1 : r // 2 + 1]
+    falls, after = shared[:-1] / shared[1:], shared[1 : r // 2 + 1]
     usual = np.array(
         [falls[i + 1 : i + 1 + calibration.VECTORS // 4].max(initial=1.0) for i in range(r // 2)]
     )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._attention import Parameters
+from attnlearn._summary import effective_ranks
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem, Weights
@@ -59,7 +60,7 @@ def unmix(problem: Problem, signals: Signals, moment: Moment, counted: Counted, 
     scores = np.tensordot(a, moment.query_basis[:vectors], axes=1)
     theta, query_bias = scores[:, :-1], scores[:, -1]
     rank, spectrum, edge = infer_rank(signals, moment, a, scores)
-    effective = np.sum(spectrum**2, axis=1) / spectrum[:, 0] ** 2
+    effective = effective_ranks(spectrum)
     evidence = starts | {
         "select_residual": unexplained,
         "score_std": np.linalg.norm(scores, axis=(1, 2)).tolist(),

@@ -153,12 +153,5 @@ DIAGNOSIS_STARTS = 3
 DIAGNOSIS_SCALE = 3.0
 HEADS_BEYOND = 2
 """Random starts of ‖Theta‖_F = 3, and how many heads beyond what can be proved or counted are tried."""
-BALANCE = 10.0
-SINGULAR_SUM = 1e-4
-COHERENT = 0.9
-RANK_ONE = 1.1
-"""Where a condition of the theorem counts as broken; it gives no numbers for finite sizes. Of 200 random layers of two
-heads at each of d = 4, 6, 8, 12 none had a cosine above 0.77; at d = 8 and 12 the least effective ranks were 1.18 and
-1.59 (1.02 at d = 4); the sum's smallest singular value was below 1e-3 of a W's largest in one of a hundred."""
 MOST_DAMPING = 1e4
 """Damping of the polish at which a point of the hull is left where it is."""

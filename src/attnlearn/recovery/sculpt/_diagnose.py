@@ -16,14 +16,23 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
+from attnlearn._summary import effective_ranks
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._batch import Batch, example_scale, unit_errors
+from attnlearn.solve._heads import (
+    BALANCE,
+    CANCELLED,
+    COHERENT,
+    RANK_ONE,
+    balance,
+    cancellation,
+    largest_cosine,
+)
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -94,21 +103,16 @@ def measured(layer: Parameters, tokens: int) -> Iterator[Condition]:
     yield _at_most("TOO_MANY_HEADS", "m (k - 1) <= d_out", heads * (tokens - 1), out)
     scores = np.concatenate([layer.theta, layer.query_bias[:, None]], axis=1)
     for name, matrices in (("Theta", scores), ("W", layer.w)):
-        sizes = np.linalg.norm(matrices, axis=(1, 2))
-        ratio = sizes.max() / max(sizes.min(), np.finfo(float).tiny)
-        text = f"largest norm of a {name} over the smallest <= {calibration.BALANCE:g}"
-        yield _at_most("HEADS_UNBALANCED", text, ratio, calibration.BALANCE)
-    spread = np.linalg.svd(layer.w.sum(axis=0), compute_uv=False)[-1]
-    spread /= np.linalg.norm(layer.w, ord=2, axis=(1, 2)).max()
-    text = f"smallest singular value of the sum of W over the largest of a W >= {calibration.SINGULAR_SUM:g}"
-    yield _at_least("PROJECTIONS_CANCEL", text, spread, calibration.SINGULAR_SUM)
+        text = f"largest norm of a {name} over the smallest <= {BALANCE:g}"
+        yield _at_most("HEADS_UNBALANCED", text, balance(matrices), BALANCE)
+    text = f"smallest singular value of the sum of W, on the rank of all W, over the largest of a W >= {CANCELLED:g}"
+    yield _at_least("PROJECTIONS_CANCEL", text, cancellation(layer.w), CANCELLED)
     for name, matrices in (("Theta", scores), ("W", layer.w)):
-        text = f"largest cosine of two {name} <= {calibration.COHERENT:g}"
-        yield _at_most("HEADS_COHERENT", text, largest_cosine(matrices), calibration.COHERENT)
-    top = np.linalg.norm(layer.theta, ord=2, axis=(1, 2))
-    rank = (np.linalg.norm(layer.theta, axis=(1, 2)) / top).min() ** 2
-    text = f"least effective rank of a Theta >= {calibration.RANK_ONE:g}"
-    yield _at_least("LOW_EFFECTIVE_RANK", text, rank, calibration.RANK_ONE)
+        text = f"largest cosine of two {name} <= {COHERENT:g}"
+        yield _at_most("HEADS_COHERENT", text, largest_cosine(matrices), COHERENT)
+    rank = effective_ranks(np.linalg.svd(layer.theta, compute_uv=False)).min()
+    text = f"least effective rank of a Theta >= {RANK_ONE:g}"
+    yield _at_least("LOW_EFFECTIVE_RANK", text, rank, RANK_ONE)
 
 
 def _at_most(outcome: str, text: str, left: float, right: float) -> Condition:
@@ -117,10 +121,3 @@ def _at_most(outcome: str, text: str, left: float, right: float) -> Condition:
 
 def _at_least(outcome: str, text: str, left: float, right: float) -> Condition:
     return Condition(outcome, text, float(left), float(right), bool(left >= right))
-
-
-def largest_cosine(matrices: Float[np.ndarray, "m d e"]) -> float:
-    """The largest |cosine| between two of the matrices, which must not be zero; 0 for a single one."""
-    unit = matrices.reshape(len(matrices), -1)
-    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
-    return float(np.abs(np.tril(unit @ unit.T, -1)).max())

@@ -22,6 +22,7 @@ from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._rows import output_whitening
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import best_start, span_models
+from attnlearn.solve._rank import largest_fall, profile
 
 
 class Span(NamedTuple):
@@ -49,17 +50,6 @@ def spanned(left: Float[np.ndarray, "m r1 r"], right: Float[np.ndarray, "m r o"]
     )
 
 
-def largest_fall(values: Float[np.ndarray, "l"], least: float) -> int | None:
-    """How many values stand before their largest fall; None if they fall by less than the factor `least`.
-
-    >>> largest_fall(np.array([3.0, 2.0, 0.1, 0.09]), 10.0), largest_fall(np.array([3.0, 2.0, 1.0]), 10.0)
-    (2, None)
-    """
-    falls = values[:-1] / np.maximum(values[1:], np.finfo(float).tiny)
-    place = int(np.argmax(falls)) if len(falls) else 0
-    return place + 1 if len(falls) and falls[place] >= least else None
-
-
 def condensed(
     problem: Problem, signals: Signals, layer: AttentionLayer, rng: np.random.Generator
 ) -> tuple[AttentionLayer, int | None] | None:
@@ -74,7 +64,6 @@ def condensed(
     found = best_start(model, heads, rng)
     scores = np.tensordot(found.coordinates, span.left[:heads], axes=1)
     spectra = np.linalg.svd(scores[:, :-1], compute_uv=False)
-    profile = np.exp(np.log(np.maximum(spectra, np.finfo(float).tiny)).mean(axis=0))
-    rank = largest_fall(profile[: signals.directions // 2 + 1], calibration.CLEAR)
+    rank = largest_fall(profile(spectra)[: signals.directions // 2 + 1], calibration.CLEAR)
     mixed = Parameters(scores[:, :-1], np.zeros_like(inside.w[:heads]), scores[:, -1], inside.output_bias)
     return AttentionLayer(*signals.white.leave(mixed), causal=layer.causal), rank

@@ -16,6 +16,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
+from attnlearn.solve._unknowns import score_unknowns
 
 
 class Width(NamedTuple):
@@ -45,8 +46,9 @@ def widths(problem: Problem, signals: Signals, equations: int) -> list[list[Widt
 def _most(problem: Problem, r: int, equations: int, rank: int | None) -> int:
     """Heads whose Theta have that rank, and whose W are free, which the equations can determine."""
     out = problem.examples.out_dim
-    scores = r * r if rank is None else rank * (2 * r - rank)
-    return int((equations / calibration.EQUATIONS_PER_UNKNOWN - out) // (scores + r + r * out))
+    return int(
+        (equations / calibration.EQUATIONS_PER_UNKNOWN - out) // (score_unknowns(r, rank) + r + r * out)
+    )
 
 
 def random_heads(signals: Signals, out_dim: int, width: Width, rng: np.random.Generator) -> AttentionLayer:

@@ -10,6 +10,7 @@ import numpy as np
 
 from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._rank import rank_above
 
 _ROUNDING = calibration.ROUNDING_EPS * float(np.finfo(np.float64).eps)
 
@@ -51,7 +52,7 @@ def lowered(scores: Scores, residual: float) -> Scores | None:
     well be zero. Factors of too large a rank leave Gauss-Newton without curvature and its convergence linear.
     """
     values = scores.values()
-    rank = int(np.max(np.sum(values > calibration.RANK_OPEN * residual * values[:, :1], axis=1)))
+    rank = rank_above(values, calibration.RANK_OPEN * residual * values[:, :1])
     given = scores.dim // 2 if scores.rank is None else scores.rank - 1
     if not 1 <= rank <= given:
         return None
