@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, data, distance, recover
+from attnlearn import AttentionLayer, LinearAttentionLayer, data, distance, recover
 from attnlearn._precision import common_dtype, promoted, to_numpy
 
 SCRIPT = """
@@ -85,6 +85,8 @@ def test_a_layer_and_tokens_of_two_dtypes_give_what_both_give_in_the_wider(weigh
     assert layer(x).tobytes() == wide(x.astype(DOUBLE)).tobytes()
     assert layer.patterns(x).tobytes() == wide.patterns(x.astype(DOUBLE)).tobytes()
     assert AttentionLayer(layer.theta, wide.w).dtype == DOUBLE
+    linear = LinearAttentionLayer(*layer.parameters)
+    assert linear(x).tobytes() == linear.astype(DOUBLE)(x.astype(DOUBLE)).tobytes()
 
 
 def test_examples_of_two_dtypes_are_recovered_in_the_wider(seed) -> None:

@@ -291,16 +291,14 @@ class AttentionLayer:
         return self._evaluate("scores", tokens, None, single, (self.num_heads, k, k), positions)
 
     def _evaluate(self, kernel, tokens, mask, single, tail, positions):
-        if tokens.dtype != self.dtype:  # wider than the layer: nothing is narrowed
-            return self.astype(tokens.dtype)._evaluate(kernel, tokens, mask, single, tail, positions)
+        own = self if tokens.dtype == self.dtype else self.astype(tokens.dtype)  # nothing is narrowed
         places = None if positions is None else as_positions(positions, *tokens.shape[:2])
-        layer = Attention(self.form, self.w, self.output_bias, self.visible, places)
+        layer = Attention(own.form, own.w, own.output_bias, own.visible, places)
         result = evaluate(kernel, layer, tokens, mask, tail)
         return result[0] if single else result
 
     def _tokens(self, x: ArrayLike, mask: ArrayLike | None) -> tuple[Tokens, Mask | None, bool]:
-        tokens = to_numpy(x, "x")
-        single = tokens.ndim == 2
+        single = (tokens := to_numpy(x, "x")).ndim == 2
         tokens = tokens[None] if single else tokens
         rule = f"must have shape (n, tokens, {self.dim}) or (tokens, {self.dim})"
         require(tokens.ndim == 3 and tokens.shape[2] == self.dim, "x", rule, tokens)

@@ -10,15 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attnlearn._attention import Attention, Parameters, evaluate
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike, OutputBias, Outputs, Projection, QueryBias, Theta
-
-KIND = "linear attention layer"
 
 
 class LinearAttention(Attention):
@@ -46,6 +44,7 @@ class LinearAttentionLayer:
     """
 
     __slots__ = ("_held",)
+    kind: ClassVar[str] = "linear attention layer"
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class LinearAttentionLayer:
         return isinstance(other, LinearAttentionLayer) and self._held == other._held
 
     def __hash__(self) -> int:
-        return hash((KIND, self._held))
+        return hash((self.kind, self._held))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (*self.parameters, self.causal))
@@ -172,7 +171,7 @@ class LinearAttentionLayer:
         return {
             "shapes": {name: list(array.shape) for name, array in self.parameters._asdict().items()},
             "summary": {
-                "kind": KIND,
+                "kind": self.kind,
                 "causal": self.causal,
                 "dtype": str(self.dtype),
                 "heads": [asdict(head) for head in summarize(self._held)],

@@ -34,8 +34,8 @@ def frozen(form: Any, w: Any, output_bias: Any | None) -> tuple[Any, np.ndarray,
         require_finite(array, name)
         given[name] = np.array(array, dtype, order="C")
         given[name].flags.writeable = False
-    w, output_bias = given.pop("w"), given.pop("output_bias")
-    return build(describe(form), given), w, output_bias
+    own, bias = given.pop("w"), given.pop("output_bias")
+    return build(describe(form), given), own, bias
 
 
 def taken_apart(layer: AttentionLayer) -> tuple[tuple[Any, ...], tuple[Visible, str]]:

@@ -67,12 +67,12 @@ def outline(solution: Solution) -> dict[str, Any]:
 def _shapes(layer: Any) -> dict[str, list[int]]:
     if isinstance(layer, AttentionLayer):
         return {name: list(array.shape) for name, array in layer.arrays().items()}
-    named = getattr(layer, "weights", None)
+    named = getattr(layer, "parameters", getattr(layer, "weights", None))
     return {} if named is None else {name: list(array.shape) for name, array in named._asdict().items()}
 
 
 def _kind(layer: Any) -> str:
-    return "attention layer" if isinstance(layer, AttentionLayer) else "classifier"
+    return getattr(layer, "kind", "attention layer")
 
 
 def layer_json(

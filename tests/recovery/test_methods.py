@@ -14,7 +14,7 @@ from attnlearn.recovery.sculpt import SculptConfig
 @pytest.mark.parametrize("name", METHODS)
 def test_every_name_has_a_table(name):
     method = method_for(name, None, None)
-    assert method.table or method.learn is not None
+    assert method.table or method.route is not None
     assert method.num_examples > 0
     if name in TABLES:
         assert method.table is TABLES[name]

@@ -53,7 +53,7 @@ def read_sides(
     require(x.shape[2] == layer.dim, "data", f"must hold tokens of dimension {layer.dim}", x)
     require(x.shape[1] >= 2, "data", "must have at least 2 tokens a sequence", x)
     require_finite(x, "data")
-    x = x.astype(common_dtype({"layer": layer.theta, "data": x}), copy=False)
+    x = x.astype(common_dtype({"layer": layer.w, "data": x}), copy=False)
     y = layer(x, keep)
     units = merged_units(sequence_names(x, keep), None)
     unit = "input" if units is None else "distinct input"

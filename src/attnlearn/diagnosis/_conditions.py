@@ -93,7 +93,7 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
         good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
         require(good, "y", f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 beside a layer", x)
     given = None if tokens is None else len(x)
-    dtype = np.result_type(x, layer.theta)
+    dtype = np.result_type(x, layer.w)
     layer, x = layer.astype(dtype), x[: calibration.MOST_SEQUENCES].astype(dtype, copy=False)
     y = layer(x)
     gap = layer_gap(layer, x, y, seed)

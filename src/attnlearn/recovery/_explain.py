@@ -121,7 +121,7 @@ def explain(
     drawn = (x, y, seed) if is_data_model(x) else None
     chosen = method_for(method, config, drawn)
     require(
-        chosen.learn is None, "method", "must have a table of proposers (linear is one regression)", method
+        chosen.route is None, "method", "must have a table of proposers (linear is one regression)", method
     )
     if drawn is None:
         examples = as_examples(x, y, mask, memory=parse_memory(memory))

@@ -200,6 +200,7 @@ class DirectRecovery(Recovery):
 
     def __init__(self, taken: Taken, method: Method) -> None:
         super().__init__(taken, method)
+        assert method.route is not None, "a method without proposers has a route"
         self.route = method.route(taken.problem, taken.units, taken.known["plan"].memory_limit)
         self.state, self.phases = self.route.state, self.route.phases
 

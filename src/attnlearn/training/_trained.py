@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -38,6 +38,7 @@ class TrainedClassifier:
     [1.0]
     """
 
+    kind: ClassVar[str] = "classifier"
     u: Float[np.ndarray, "h p d"]
     w: Float[np.ndarray, "h d d"]
     model: Model = field(default_factory=AttentionModel)
@@ -160,7 +161,7 @@ class TrainedClassifier:
         return {
             "shapes": {"u": list(self.u.shape), "w": list(self.w.shape)},
             "summary": {
-                "kind": "classifier",
+                "kind": self.kind,
                 "dtype": str(self.dtype),
                 "norms": norms,
                 "maps": head_maps(theta=self.w, w=self.u),  # scores and read-out, under a layer's names

@@ -59,7 +59,7 @@ def refine(
     ('floor', True)
     """
     x, y, keep = checked_examples(x, y, mask, start.dim)
-    x, y, _ = promoted(x, y, start.theta)
+    x, y, _ = promoted(x, y, start.w)
     dtype = x.dtype
     require(y.shape[2] == start.out_dim, "y", f"must have {start.out_dim} outputs, as start has", y)
     require(rank is None or rank >= 1, "rank", "must be at least 1", rank)
