@@ -21,7 +21,7 @@ from attnlearn.data import Chunk
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
-from attnlearn.extraction._polish import score_unknowns, telling
+from attnlearn.extraction._equations import score_unknowns, telling
 from attnlearn.recovery._calibration import CACHE_BYTES, CERTIFIED_LEAST, EQUATIONS_PER_UNKNOWN
 from attnlearn.recovery.sculpt import SculptConfig
 from attnlearn.recovery.sculpt._certify_rows import slabs_of
