@@ -18,7 +18,7 @@ from attnlearn.training._calibration import DIVERGED, MAX_HALVINGS, ROUNDING_UNI
 from attnlearn.training._compare import choose_comparator, choose_step, tangent, to_device
 from attnlearn.training._descent import Rates, State, Trace, advance, finish, start
 from attnlearn.training._fit import TrainState, with_weights
-from attnlearn.training._initialize import first_step_size, initialize, largest_head
+from attnlearn.training._initialize import first_step_size, largest_head
 from attnlearn.training._leave_one_out import first_distance
 from attnlearn.training._loss import Chunks, cut
 from attnlearn.training._model import Weights, equal_scales
@@ -28,15 +28,7 @@ from attnlearn.training._replay import replay_runs
 
 def initialize_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[TrainState, dict]:
     """theta_0 with B2 and B_Phi."""
-    weights = initialize(
-        problem.model,
-        problem.init,
-        problem.x,
-        problem.y,
-        problem.num_heads,
-        tools.rng("initialize"),
-        problem.config.init_scale,
-    )
+    weights = problem.first_weights(tools.rng("initialize"))
     chunks, scales = _data(problem)
     _, margins, _ = finish(problem.model, weights, chunks, scales, weights)
     head, value = largest_head(weights), float(jnp.max(jnp.abs(margins)))

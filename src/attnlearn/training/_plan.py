@@ -24,7 +24,7 @@ from attnlearn.training import _bounds
 from attnlearn.training._calibration import CURVATURE_ALLOWANCE, PLAN_TARGETS
 from attnlearn.training._compare import tangent, to_device
 from attnlearn.training._descent import finish
-from attnlearn.training._initialize import initialize, largest_head, read_out_norm
+from attnlearn.training._initialize import largest_head, read_out_norm
 from attnlearn.training._loss import cut
 from attnlearn.training._model import Model, equal_scales
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
@@ -165,15 +165,7 @@ def plan(
 def _plan(problem: Problem, seed: int, test_loss: float | None) -> Plan:
     tools = Tools(seed=seed)
     with precision(problem.dtype):
-        begin = initialize(
-            problem.model,
-            problem.init,
-            problem.x,
-            problem.y,
-            problem.num_heads,
-            tools.rng("initialize"),
-            problem.config.init_scale,
-        )
+        begin = problem.first_weights(tools.rng("initialize"))
         chunks = to_device(cut(problem.x, problem.y, problem.num_heads))
         entry, margins, _ = finish(
             problem.model, begin, chunks, equal_scales(problem.num_heads, problem.dtype), begin
