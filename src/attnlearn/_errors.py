@@ -32,7 +32,7 @@ class NotEstablished(AttnlearnError):
         self.solution = solution
         cause = solution.stats.get("error")
         because = f" ({cause})" if isinstance(cause, str) else ""
-        super().__init__(f"{solution.outcome.name}: {solution.outcome.remedy}{because}")
+        super().__init__(f"{solution.outcome.name}: {solution.remedy}{because}")
 
 
 def raise_if_interrupted(solution: Solution) -> None:

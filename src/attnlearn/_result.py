@@ -117,6 +117,12 @@ class Solution:
         ended_well = self.outcome in (Outcome.RECOVERED, Outcome.TRAINED, Outcome.COMPRESSED)
         return ended_well and self.certificate.certified
 
+    @property
+    def remedy(self) -> str:
+        """What the user can do: `stats["remedy"]` where the run knows more than its outcome says."""
+        known = self.stats.get("remedy")
+        return known if isinstance(known, str) else self.outcome.remedy
+
     def phase(self, name: str) -> Phase:
         """The last phase with this name."""
         return next(phase for phase in reversed(self.phases) if phase.name == name)

@@ -33,7 +33,7 @@ def solution_json(solution: Solution, layer_path: str | os.PathLike[str] | None 
         "version": SCHEMA_VERSION,
         "attnlearn": __version__,
         "outcome": solution.outcome.name,
-        "remedy": solution.outcome.remedy,
+        "remedy": solution.remedy,
         "certified": solution.certified,
         "certificate": solution.certificate.to_json(),
         "phases": [jsonable(asdict(phase)) for phase in solution.phases],
@@ -119,7 +119,7 @@ LINE, FAILS, CLAIMS = 160, 6, 6
 def solution_text(solution: Solution) -> str:
     """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
     verdict = "certified" if solution.certified else "not certified"
-    lines = [f"{solution.outcome.name} ({verdict}): {solution.outcome.remedy}"]
+    lines = [f"{solution.outcome.name} ({verdict}): {solution.remedy}"]
     if isinstance(solution.stats.get("error"), str):
         lines.append(f"cause    {solution.stats['error']}")
     if solution.stats.get("condition") is not None:
@@ -170,6 +170,6 @@ def solution_html(solution: Solution) -> str:
     )
     verdict = "certified" if solution.certified else "not certified"
     return (
-        f"<p><b>{solution.outcome.name}</b> ({verdict}): {html.escape(solution.outcome.remedy)}</p>"
+        f"<p><b>{solution.outcome.name}</b> ({verdict}): {html.escape(solution.remedy)}</p>"
         f"<p>{html.escape(repr(solution.layer))}</p><table><tbody>{claims}</tbody></table>"
     )

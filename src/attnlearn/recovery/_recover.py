@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlearn._errors import NotEstablished, raise_if_interrupted, require
@@ -27,9 +27,10 @@ from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._draw import draw_examples, is_data_model
 from attnlearn.recovery._driver import program
+from attnlearn.recovery._explain import planned
 from attnlearn.recovery._intake import check_range, check_start, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from
-from attnlearn.recovery._outcome import outcome, unmet_need
+from attnlearn.recovery._outcome import WEAK, outcome, unmet_need
 from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
@@ -95,7 +96,8 @@ def recover(
         saved = Checkpoint(checkpoint, _identity(taken, chosen, seed), resume=resume)
     try:
         with limited_blas(1):
-            run = run_phases(program(chosen.table), taken.problem, Trail(), tools, saved)
+            steps = program(chosen.table, lambda signals: _plan_again(taken, given, chosen, signals, tools))
+            run = run_phases(steps, taken.problem, Trail(), tools, saved)
             solution = _solution(run, taken, chosen, tools)
     except PhaseFailed as failure:
         solution = Solution.failed(Outcome.NUMERICAL_FAILURE, _phases(failure.run), reason=str(failure))
@@ -150,13 +152,19 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
         distinct = int(members.max()) + 1
         return Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=CERTIFIED_LEAST)
     split = Split.make(examples.num, groups=members, unit=unit, seed=given.seed)
-    with tools.progress.phase("plan"):
-        size = Size(num_heads or WIDTHS[0])
-        plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
-        tools.progress.update(**plan.figures())
+    size = Size(num_heads or WIDTHS[0])
+    plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
     problem = Problem(examples, split, causal, num_heads, given.target)
     units = Units(members, unit, "" if scale == 1.0 else f", the data model's tokens times {scale:.3g}")
     return Taken(problem, units, {"token_scale": scale, "plan": plan, "seed": given.seed})
+
+
+def _plan_again(taken: Taken, given: Arguments, method: Method, signals: Signals, tools: Tools) -> None:
+    """Plan with the signals; the first plan only refuses what cannot fit into memory."""
+    plan = planned(method.table, taken.problem, signals, given.drawn is not None, None)
+    taken.known["plan"] = replace(plan, memory_limit=taken.known["plan"].memory_limit)
+    with tools.progress.phase("plan"):
+        tools.progress.update(**plan.figures())
 
 
 def _raised(solution: Solution, target: float | None, raise_on_failure: bool) -> Solution:
@@ -207,7 +215,9 @@ def _solution(run: Run, taken: Taken, method: Method, tools: Tools) -> Solution:
     need = unmet_need(trail)
     if need is not None:
         ended = outcome(trail, None, num=problem.examples.num)
-        asked = {} if need.examples is None else {"examples_needed": need.examples}
+        asked: dict[str, Any] = {} if need.examples is None else {"examples_needed": need.examples}
+        if ended is Outcome.ATTENTION_TOO_WEAK and need.examples is None:
+            asked["remedy"] = WEAK[problem.examples.dtype.name]
         return Solution(None, ended, phases=phases, stats=stats | need.evidence | asked)
     began = time.perf_counter()
     with tools.progress.phase("certify"):
