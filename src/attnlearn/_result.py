@@ -76,6 +76,12 @@ class Solution:
 
         return verdict(outline(self)).text
 
+    @property
+    def remedy(self) -> str:
+        """What the user can do: `stats["remedy"]` where the run knows more than its outcome says."""
+        known = self.stats.get("remedy")
+        return known if isinstance(known, str) else self.outcome.remedy
+
     def phase(self, name: str) -> Phase:
         """The last phase with this name."""
         return next(phase for phase in reversed(self.phases) if phase.name == name)

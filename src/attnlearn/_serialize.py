@@ -38,7 +38,7 @@ def solution_json(solution: Solution, layer_path: str | os.PathLike[str] | None 
         "version": SCHEMA_VERSION,
         "attnlearn": __version__,
         **told,
-        "remedy": solution.outcome.remedy,
+        "remedy": solution.remedy,
         "verdict": verdict(told).text,
         "phases": [jsonable(asdict(phase)) for phase in solution.phases],
         "layer": layer_json(solution.layer, layer_path, solution.stats),

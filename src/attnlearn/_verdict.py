@@ -154,6 +154,8 @@ def _rival(document: dict[str, Any]) -> str:
 def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
     """The outcome's remedy, with the figures that the result holds in place of their names."""
     stats = document["stats"]
+    if isinstance(stats.get("remedy"), str):
+        return stats["remedy"]
     needed, diagnosis = stats.get("examples_needed"), stats.get("diagnosis")
     if outcome is Outcome.TOO_FEW_EXAMPLES and isinstance(needed, int):
         return f"give about {needed:,} examples in all"

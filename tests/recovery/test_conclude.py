@@ -8,7 +8,7 @@ import pytest
 from attnlearn import AttentionLayer, Outcome
 from attnlearn._certificate import Check, Status
 from attnlearn.data import as_examples
-from attnlearn.recovery._conclude import Units, conclude
+from attnlearn.recovery._conclude import COMPUTED_IN_FLOAT32, Units, conclude
 from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._problem import Need, Problem, Weights
 from attnlearn.recovery._trail import Trail
@@ -61,6 +61,17 @@ def test_noise_has_standard_errors(rng):
     assert errors["noise"] == pytest.approx(1e-3 * y.std(), rel=0.1)
     assert len(errors["theta"]) == len(errors["w"]) == 2
     assert errors["examples"] == len(noisy.split.fit)
+
+
+@pytest.mark.parametrize(("noise", "told"), [(0.0, True), (1e-3, False), (1e-10, False)])
+def test_errors_of_the_size_of_float32_rounding_are_named_in_float64_outputs(noise, told, rng):
+    """Models often compute their softmax in float32, whatever their dtype."""
+    x = tokens(rng, "normal", 1_500, 4, 6)
+    y = TRUTH.astype(np.float32)(x.astype(np.float32)).astype(np.float64) if noise == 0 else TRUTH(x)
+    y = y + noise * y.std() * rng.standard_normal(y.shape)
+    found = concluded(Problem(as_examples(x, y), Split.make(len(x))), TRUTH, Verdict.NOISE)
+    assert found.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert (found.stats.get("remedy") == COMPUTED_IN_FLOAT32) is told
 
 
 def test_a_misfit_carries_what_the_diagnosis_found(whole):

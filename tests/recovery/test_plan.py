@@ -13,6 +13,7 @@ import pytest
 from attnlearn import AttentionLayer, data, recover
 from attnlearn.cli.__main__ import main
 from attnlearn.data import RecordedWriter, as_examples
+from attnlearn.engine import Progress
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._plan import Size, make_plan, parse_memory, work
 
@@ -73,8 +74,31 @@ def test_the_wide_search_takes_the_place_of_the_moment(monkeypatch) -> None:
     monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
     moment, wide = (work(Long(10**6), 750_000, Size(8, wide=wide)) for wide in (False, True))
     assert (wide.fit, wide.certify) == (moment.fit, moment.certify)
-    assert wide.propose == calibration.FEW * wide.fit  # a few starts
+    assert wide.propose == calibration.SHORT_STEPS * wide.fit
     assert wide.propose != moment.propose
+
+
+class Heard(Progress):
+    """Keeps every line of progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[dict] = []
+
+    def update(self, **figures) -> None:
+        self.told.append(figures)
+
+
+def test_the_plan_that_is_told_is_that_of_the_signals(monkeypatch, seed) -> None:
+    monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
+    x = data.Gaussian(4, 6).sample(600)
+    heard = Heard()
+    solution = recover(x, AttentionLayer.random(2, 6, seed=seed)(x), progress=heard, raise_on_failure=False)
+    plan = solution.stats["plan"]
+    assert [told for told in heard.told if "heads_supported" in told] == [plan.figures()]
+    whole = as_examples(x, x)
+    fit = solution.stats["split"]["fit"]
+    assert plan == make_plan(whole, fit, Size(calibration.SPARE), False, None)
 
 
 def test_the_plan_is_part_of_the_result() -> None:

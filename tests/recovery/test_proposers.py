@@ -223,6 +223,19 @@ def test_noise_has_no_step(rng) -> None:
     assert last_step(noise(rng, 3)) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "fit", "why"),
+    [
+        (WORDS, made_fit(Verdict.NOISE, 1e-8, by="wide search"), "the best fit misses no head"),
+        (WORDS, made_fit(Verdict.NOISE, 1e-4, by="wide search"), None),
+        (WORDS, made_fit(Verdict.NOISE, 1e-8, by="wide search", tentative=True), None),
+        ({}, made_fit(Verdict.NOISE, 1e-8, by="wide search"), None),
+    ],
+)
+def test_a_moment_that_does_not_model_the_tokens_is_not_asked_where_no_head_is_missing(changes, fit, why):
+    assert ROWS["moment"].wanted(made_problem(), made_signals(5, **changes), Trail(fits=(fit,))) == why
+
+
 def asked(row: str, whole, trail: Trail | None = None, seed: int = 0):
     return ROWS[row].propose(
         whole, signals(whole, seed), Trail() if trail is None else trail, Tools(seed=seed)

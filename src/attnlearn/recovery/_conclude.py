@@ -17,7 +17,7 @@ from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Fit
-from attnlearn.recovery._outcome import Judged, clear_view, outcome
+from attnlearn.recovery._outcome import WEAK, Judged, clear_view, outcome
 from attnlearn.recovery._problem import Problem, examples_for, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
@@ -27,6 +27,19 @@ from attnlearn.solve._sequences import without_copies
 from attnlearn.solve._uncertainty import standard_errors
 from attnlearn.solve._unknowns import layer_unknowns, sequences_wanted
 from attnlearn.solve.certification import certify
+
+COMPUTED_IN_FLOAT32 = (
+    "the outputs are float64, but their errors are as large as float32 rounding: the model computes in float32 somewhere, as the softmax "
+    "of many transformers models does; record the model in float32, or let it compute in float64 throughout"
+)
+
+
+def rounded_to_float32(layer: AttentionLayer, side: Batch, error: float) -> bool:
+    """Whether float64 outputs differ from the layer's by as much as a layer computed in float32 would."""
+    if layer.dtype != np.float64:
+        return False
+    floor = rounding_floor(layer.astype(np.float32), side, example_scale(side))
+    return calibration.DIGIT * floor <= error <= exactness_limit(floor, np.dtype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -108,8 +121,15 @@ def _explained(
     """The figures that an outcome asks for."""
     if ended is Outcome.NOT_ATTENTION:
         return next((need.evidence for need in trail.needs.values() if need.cause is not None), {})
+    if ended is Outcome.ATTENTION_TOO_WEAK:
+        return {"remedy": WEAK[problem.examples.dtype.name]}
     if ended is Outcome.BELOW_NOISE_FLOOR:
-        return {"standard_errors": _standard_errors(best, fit, select)}
+        told = (
+            {"remedy": COMPUTED_IN_FLOAT32}
+            if rounded_to_float32(best.layer, select, judged.select_error)
+            else {}
+        )
+        return told | {"standard_errors": _standard_errors(best, fit, select)}
     if ended is Outcome.TOO_FEW_EXAMPLES:
         return {"examples_needed": _examples_needed(problem, trail, best, judged)}
     return {}

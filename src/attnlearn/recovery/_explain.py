@@ -153,10 +153,7 @@ def explained(
         return Explanation(method, (), signals.evidence, plan, None, None, said)
     rows = rows_of(table, problem, signals)
     look = first_look(problem, signals, tools)
-    first = next((row.name for row in rows if row.runs == "yes"), "")
-    heads = problem.num_heads or look.heads or calibration.WIDTHS[0]
-    size = Size(heads, look.rank, look.moment_examples, wide=first.startswith(WideSearch.name))
-    plan = make_plan(examples, fit, size, drawn, memory)
+    plan = make_plan(examples, fit, size_of(rows, problem, look), drawn, memory)
     return Explanation(method, rows, signals.evidence(), plan, look.heads, look.rank)
 
 
@@ -173,6 +170,26 @@ def rows_of(table: Sequence[Proposer], problem: Problem, signals: Signals) -> tu
             rows.append(Row(row.name, "yes", row.when))
             found = True
     return tuple(rows)
+
+
+def size_of(rows: Sequence[Row], problem: Problem, look: Look) -> Size:
+    """What to plan for, if the first row that runs succeeds."""
+    first = next((row.name for row in rows if row.runs == "yes"), "")
+    wide = first.startswith(WideSearch.name)
+    usual = calibration.WIDTHS[0] if wide else calibration.SPARE
+    return Size(problem.num_heads or look.heads or usual, look.rank, look.moment_examples, wide)
+
+
+def planned(
+    table: Sequence[Proposer],
+    problem: Problem,
+    signals: Signals,
+    drawn: bool,
+    memory: int | float | str | None,
+) -> Plan:
+    """The plan of `recover` once the signals are known, without a first look at the moment."""
+    size = size_of(rows_of(table, problem, signals), problem, Look(None, None, None))
+    return make_plan(problem.examples, len(problem.split.fit), size, drawn, memory)
 
 
 NOTHING_YET = "if the rows before it leave something to explain"

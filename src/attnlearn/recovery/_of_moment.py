@@ -26,6 +26,13 @@ class FromMoment(Proposer):
     name: str = "moment"
     when: str = "always"
 
+    def wanted(self, problem: Problem, signals: Signals, trail: Trail) -> str | None:
+        """Unless it does not model the tokens, and the heads that were found on them leave less than a missing head would."""
+        best = trail.best
+        if signals.modelled or best is None or not best.verdict.explains or best.tentative:
+            return None
+        return "the best fit misses no head" if best.select_error < calibration.NOTICEABLE else None
+
     def propose(self, problem: Problem, signals: Signals, trail: Trail, tools: Tools) -> Proposal:
         """The heads that some examples show clearly; those of every example where some do not."""
         moment, evidence = take_moment(problem, signals, tools)

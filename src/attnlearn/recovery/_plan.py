@@ -5,9 +5,10 @@ that the moment keeps (never more than a fixed size, above it they are recompute
 the fit and the certificate hold, whose number depends on the layer and not on the data. Time counts the products of the moment,
 of the fit and of the certificate, at the speed of one matrix product measured here.
 
-Both need the number of heads and their rank. `recover` does not know them yet and plans for eight heads of full rank; `explain`
-takes a first look at the moment and plans for what that shows. Noise in the outputs makes the fit use more examples, and
-ill-conditioned layers take more products; neither is planned for.
+Both need the number of heads and their rank. `explain` takes a first look at the moment and plans for what that shows. `recover` knows
+only the signals when it plans: it plans for four heads of full rank where the moment comes first, and for eight where the wide search
+does. Noise in the outputs makes the fit use more examples, and ill-conditioned layers take more products; neither is planned for.
+Measured seconds of one core, a start of the wide search and its pruning take about eight times the fit, the certificate twice the fit.
 """
 
 from __future__ import annotations
@@ -145,8 +146,8 @@ def work(examples: Examples, fit: int, size: Size) -> Work:
     products = calibration.MANY_PRODUCTS * 4 * rows * heads * d * (d + o)
     eliminations = 2 * calibration.SHORT_STEPS * rows * (heads * d) ** 2
     fitted = (products + eliminations) / speed
-    proposed = calibration.FEW * fitted if size.wide else (moment + 4 * read * k * d * d) / speed
-    return Work(proposed, fitted, fitted)
+    proposed = calibration.SHORT_STEPS * fitted if size.wide else (moment + 4 * read * k * d * d) / speed
+    return Work(proposed, fitted, calibration.CLEAR * fitted)
 
 
 def _fit_rows(examples: Examples, fit: int, size: Size) -> float:

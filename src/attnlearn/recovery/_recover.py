@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlearn._errors import require
@@ -27,9 +27,10 @@ from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
+from attnlearn.recovery._explain import planned
 from attnlearn.recovery._intake import check_range, check_start, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from
-from attnlearn.recovery._outcome import outcome, unmet_need
+from attnlearn.recovery._outcome import WEAK, outcome, unmet_need
 from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
@@ -92,7 +93,7 @@ def recover(
     if isinstance(taken, Solution):
         return handed_over(taken, options)
     kind = Recovery if chosen.route is None else DirectRecovery
-    return learn(kind(taken, chosen), options, tools)
+    return learn(kind(taken, chosen, given.drawn is not None, tools), options, tools)
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,8 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
         distinct = int(members.max()) + 1
         return Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=CERTIFIED_LEAST)
     split = Split.make(examples.num, groups=members, unit=unit, seed=given.seed)
-    with tools.progress.phase("plan"):
-        size = Size(num_heads or WIDTHS[0])
-        plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
-        tools.progress.update(**plan.figures())
+    size = Size(num_heads or WIDTHS[0])
+    plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
     problem = Problem(examples, split, causal, num_heads, given.target)
     units = Units(members, unit, "" if scale == 1.0 else f", the data model's tokens times {scale:.3g}")
     return Taken(problem, units, {"token_scale": scale, "plan": plan})
@@ -154,9 +153,17 @@ class Recovery(Learner):
 
     name = "recover"
 
-    def __init__(self, taken: Taken, method: Method) -> None:
+    def __init__(self, taken: Taken, method: Method, drawn: bool, tools: Tools) -> None:
         self.taken, self.method = taken, method
-        self.problem, self.state, self.phases = taken.problem, Trail(), program(method.table)
+
+        def plan_again(signals: Signals) -> None:
+            """Plan with the signals; the first plan only refuses what cannot fit into memory."""
+            plan = planned(method.table, taken.problem, signals, drawn, None)
+            taken.known["plan"] = replace(plan, memory_limit=taken.known["plan"].memory_limit)
+            with tools.progress.phase("plan"):
+                tools.progress.update(**plan.figures())
+
+        self.problem, self.state, self.phases = taken.problem, Trail(), program(method.table, plan_again)
 
     def identity(self) -> dict[str, Any]:
         """The examples, the method and what is known of the layer."""
@@ -188,18 +195,21 @@ class Recovery(Learner):
         trail, num = run.state, self.problem.examples.num
         need = unmet_need(trail)
         if need is not None:
-            asked = {} if need.examples is None else {"examples_needed": need.examples}
-            return Solution(None, outcome(trail, None, num=num), stats=need.evidence | asked)
+            ended = outcome(trail, None, num=num)
+            asked: dict[str, Any] = {} if need.examples is None else {"examples_needed": need.examples}
+            if ended is Outcome.ATTENTION_TOO_WEAK and need.examples is None:
+                asked["remedy"] = WEAK[self.problem.examples.dtype.name]
+            return Solution(None, ended, stats=need.evidence | asked)
         extra = None if self.method.check is None else self.method.check(trail)
-        ended = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
-        return Solution(layer, ended.outcome, ended.certificate, stats=ended.stats)
+        made = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
+        return Solution(layer, made.outcome, made.certificate, stats=made.stats)
 
 
 class DirectRecovery(Recovery):
     """`recover` by a method that has a route of its own instead of proposers."""
 
-    def __init__(self, taken: Taken, method: Method) -> None:
-        super().__init__(taken, method)
+    def __init__(self, taken: Taken, method: Method, drawn: bool, tools: Tools) -> None:
+        super().__init__(taken, method, drawn, tools)
         assert method.route is not None, "a method without proposers has a route"
         self.route = method.route(taken.problem, taken.units, taken.known["plan"].memory_limit)
         self.state, self.phases = self.route.state, self.route.phases

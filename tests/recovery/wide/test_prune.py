@@ -64,8 +64,8 @@ def test_starts_are_the_wide_layer_without_some_heads(whole, wide):
     found = [start for start in prunes.starts(wide) if start[1] is wide.rank]
     for kept in sets:
         assert any(np.array_equal(start.theta, layer.theta[kept]) for start, _ in found)
-    ((start, rank),) = pruner(whole, num_heads=2).starts(wide)
-    assert start.num_heads == 2
+    (start, rank), *others = pruner(whole, num_heads=2).starts(wide)
+    assert {each.num_heads for each, _ in [(start, rank), *others]} == {2}
     assert rank is None
     assert np.isin(start.w, layer.w).all()
 
@@ -74,6 +74,12 @@ def test_needless_heads_are_dropped_and_the_truth_is_left(whole, wide, truth):
     found = pruner(whole).without_needless(wide)
     assert found.layer.num_heads == 2
     assert distance(found.layer, truth).max < 1e-3
+
+
+def test_a_fit_is_settled_once_its_heads_are_no_mixtures_of_fewer(whole, wide, truth):
+    prunes = pruner(whole)
+    assert not prunes.settled(wide)
+    assert prunes.settled(wide._replace(layer=truth))
 
 
 def test_fewer_heads_than_it_takes_are_no_answer(whole, wide):

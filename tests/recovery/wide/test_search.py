@@ -14,7 +14,7 @@ from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._trail import Trail
 from attnlearn.recovery.wide._prune import WideFit
-from attnlearn.recovery.wide._search import _misfits, _worth_widening, search
+from attnlearn.recovery.wide._search import _better, _misfits, _worth_widening, search
 from attnlearn.solve._split import Split
 from tests.recovery._problems import FEW, problem, signals
 
@@ -33,6 +33,22 @@ def tokens(rng: np.random.Generator) -> np.ndarray:
 def wide(errors: list[float], heads: int, residual: float | None = None) -> list[WideFit]:
     layer = AttentionLayer.random(heads, 3)
     return [WideFit(layer, None, error, error if residual is None else residual, 5) for error in errors]
+
+
+@pytest.mark.parametrize(
+    ("found", "best", "expected"),
+    [
+        ((1e-4, 4), (1e-5, 6), True),
+        ((1e-5, 6), (1e-4, 4), False),
+        ((1e-2, 8), (3e-2, 4), True),
+        ((3e-2, 4), (1e-2, 8), False),
+    ],
+)
+def test_fewer_heads_are_better_where_both_fits_explain_and_otherwise_the_smaller_error(
+    found, best, expected
+):
+    (found,), (best,) = (wide([error], heads) for error, heads in (found, best))
+    assert _better(found, best, enough=1e-3) is expected
 
 
 def test_random_starts_find_the_heads(rng, seed) -> None:

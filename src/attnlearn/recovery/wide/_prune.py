@@ -18,7 +18,7 @@ from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem, memorised, rms
 from attnlearn.recovery._signals import Signals
-from attnlearn.recovery.wide._condense import condensed
+from attnlearn.recovery.wide._condense import condensed, mixed_heads
 from attnlearn.solve._batch import example_scale, unit_errors
 from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve.refinement import RefineConfig, refine
@@ -74,28 +74,54 @@ class Pruner:
         return WideFit(found.layer, found.rank, rms(errors), found.residual, len(found.steps))
 
     def without_needless(self, wide: WideFit) -> WideFit | None:
-        """The fit without its needless heads, or with as many as are given; None if that explains too little."""
+        """The fit without its needless heads, or with as many as are given; None if that explains too little.
+
+        A fit with fewer heads is refined further than a wide one, so it shows better of how many heads its own are mixtures.
+        """
         if wide.select_error > self.signals.misfit or wide.memorised:
             return None
-        enough = max(self.signals.found, calibration.CLEAR * wide.select_error)
+        best, found = None, self._explaining(wide, wide.layer.num_heads, self.signals.found)
+        while found is not None:
+            best, fewer = found, found.layer.num_heads - 1
+            found = None if self.settled(best) else self._explaining(best, fewer, calibration.NOTICEABLE)
+        return best
+
+    def settled(self, found: WideFit) -> bool:
+        """Whether the heads of a fit are no mixtures of fewer."""
+        return mixed_heads(self.problem, self.signals, found.layer) is None
+
+    def _explaining(self, wide: WideFit, most: int, enough: float) -> WideFit | None:
+        """The first start of `most` heads that explains the select side about as well as `wide`, or to `enough`."""
+        enough = max(enough, calibration.CLEAR * wide.select_error)
         for start, rank in self.starts(wide):
+            if start.num_heads > most:
+                continue
             found = self.refined(start, rank, calibration.NOTICEABLE)
             if found.select_error <= enough and not found.memorised:
                 return found
         return None
 
     def starts(self, wide: WideFit) -> Iterator[tuple[AttentionLayer, int | None]]:
-        """Starts with fewer heads, the likeliest first: the heads of which all are mixtures, where attention is weak or none needless."""
+        """Starts, the likeliest first: as many of the heads as all are mixtures of, those heads themselves, other sets of heads."""
         layer, sets = wide.layer, self.remaining(wide, self.problem.num_heads)
-        weak = self.signals.nonlinear_share < calibration.ROUGH
-        if weak or (sets and len(sets[0]) == layer.num_heads):
+        mixed = mixed_heads(self.problem, self.signals, layer)
+        sure = mixed is None or len(sets[0]) == mixed.heads
+        if sure and self.signals.nonlinear_share >= calibration.ROUGH:
+            yield self._only(wide, sets.pop(0))
+        if mixed is not None:
             rng = self.tools.rng(f"condense {layer.num_heads}")
-            fewer = condensed(self.problem, self.signals, layer, rng)
-            if fewer is not None:
-                yield fewer
+            start, rank = condensed(self.problem, self.signals, layer, mixed, rng)
+            yield start, rank
+            if rank is not None:
+                yield start, None
         for kept in sets:
-            chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
-            yield AttentionLayer(*chosen, causal=layer.causal), wide.rank
+            yield self._only(wide, kept)
+
+    def _only(self, wide: WideFit, kept: np.ndarray) -> tuple[AttentionLayer, int | None]:
+        """The wide fit with some of its heads."""
+        layer = wide.layer
+        chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
+        return AttentionLayer(*chosen, causal=layer.causal), wide.rank
 
     def remaining(self, wide: WideFit, heads: int | None) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""

@@ -38,6 +38,8 @@ class Found(NamedTuple):
 def search(problem: Problem, signals: Signals, tools: Tools, before: float | None = None) -> Found:
     """The first start that explains the select side without its needless heads; or, where all leave noise, the best that does.
 
+    A fit whose heads are mixtures of fewer is not the last word: other starts may lead to those.
+
     `before` is the select error of a fit with fewer heads, if there is one: more heads than the first width has are tried only
     if those lower it by much.
     """
@@ -64,11 +66,18 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
             alike = best is not None and abs(found.select_error - best.select_error) <= (
                 calibration.ALIKE * best.select_error
             )
-            best = found if best is None or found.select_error < best.select_error else best
-            if found.select_error <= signals.found or alike:
+            best = found if best is None or _better(found, best, signals.found) else best
+            if (found.select_error <= signals.found or alike) and pruner.settled(found):
                 return Found(best, tried, misfits=False)
         least.append(min(wide.select_error for wide in groups[-1]))
     return Found(best, tried, misfits=best is None and _misfits(groups, least))
+
+
+def _better(found: WideFit, best: WideFit, enough: float) -> bool:
+    """Whether a fit has the smaller error; or fewer heads, where both explain the select side."""
+    if max(found.select_error, best.select_error) <= enough:
+        return found.layer.num_heads < best.layer.num_heads
+    return found.select_error < best.select_error
 
 
 def _entry(width: Width, wide: WideFit, found: WideFit | None) -> dict[str, Any]:
