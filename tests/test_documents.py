@@ -68,6 +68,37 @@ def test_every_document_can_be_found_from_the_readme() -> None:
     assert not [path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in text]
 
 
+SOURCES = sorted(
+    path for folder in ("src", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def test_sections_that_modules_cite_exist() -> None:
+    """Every "docs/NAME.md, section N" and every 'docs/NAME.md, "Heading"' leads to a heading that a clone has."""
+    cited, missing = 0, []
+    for path in SOURCES:
+        text = re.sub(r"\s+", " ", path.read_text("utf-8"))
+        for name, number, heading in re.findall(r'docs/([\w-]+\.md)(?:, section (\d+)|, "([^"]+)")?', text):
+            document = ROOT / "docs" / name
+            headings = document.read_text("utf-8") if document.is_file() else ""
+            wanted = rf"^## {number}\. " if number else rf"^## {re.escape(heading)}$" if heading else "^# "
+            cited += 1
+            if not re.search(wanted, headings, flags=re.M):
+                missing.append(f"{path.relative_to(ROOT)}: {name} {number}{heading}")
+    assert not missing
+    assert cited >= 10
+
+
+def test_no_module_cites_a_text_that_a_clone_does_not_have() -> None:
+    absent = re.compile(r"mathematics of attnlearn|theory, section|theory\.md|see the theory", re.I)
+    found = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if absent.search(re.sub(r"\s+", " ", path.read_text("utf-8")))
+    ]
+    assert not found
+
+
 def test_pictures_are_small() -> None:
     pictures = [path for path in (ROOT / "docs" / "images").iterdir() if path.is_file()]
     assert pictures

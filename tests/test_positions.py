@@ -196,7 +196,7 @@ def test_support_compares_what_tokens_can_show(rng):
 def test_plain_names_say_where_the_matrices_are(rng):
     layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D)))
     with pytest.raises(
-        AttributeError, match=r"theta: this layer has rotary positions .* scores_at\(offset\)"
+        AttributeError, match=r"theta: this layer has rotary positions .* see scores_at\(offset\)"
     ):
         layer.theta  # noqa: B018
     with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here, got 'rotary"):

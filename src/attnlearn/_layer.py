@@ -174,9 +174,7 @@ class AttentionLayer:
 
     def _plain(self, name: str) -> Bilinear:
         if not self.plain_scores:
-            raise AttributeError(
-                f"{name}: this layer has {words(self.form)}; scores_at(offset) has its matrices"
-            )
+            raise AttributeError(f"{name}: this layer has {words(self.form)}; see scores_at(offset)")
         return self.form
 
     @property

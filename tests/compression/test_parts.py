@@ -1,4 +1,4 @@
-"""The parts of compression: prices of drops, merging, heads of limited width."""
+"""The parts of compression: costs of drops, merging, heads of limited width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attnlearn import AttentionLayer, data
 from attnlearn.compression._narrow import limited_regression, narrow
 from attnlearn.compression._start import cheapest_pair, one_fewer
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._drop import Ground, drop_prices
+from attnlearn.solve._drop import WhitenedRegression, drop_costs
 from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._regress import regress
 from attnlearn.solve.refinement import RefineConfig, refine
@@ -16,19 +16,19 @@ from attnlearn.solve.refinement import RefineConfig, refine
 MODEL = data.Gaussian(5, 6)
 
 
-def ground(layer: AttentionLayer, num: int = 600) -> Ground:
+def ground(layer: AttentionLayer, num: int = 600) -> WhitenedRegression:
     x = MODEL.sample(num, seed=4)
-    return Ground(Batch(x, layer(x)), layer.causal)
+    return WhitenedRegression(Batch(x, layer(x)), layer.causal)
 
 
 def test_the_price_of_a_drop_is_what_refitting_the_others_costs(seed: int) -> None:
     layer = AttentionLayer.random(3, 6, bias=True, seed=seed)
     here, x = ground(layer), MODEL.sample(600, seed=4)
-    prices = drop_prices(here.enter(layer), here)
+    costs = drop_costs(here.enter(layer), here)
     for head in range(3):
         kept = np.delete(np.arange(3), head)
         _, _, residual = regress(layer.theta[kept], layer.query_bias[kept], x, layer(x))
-        np.testing.assert_allclose(prices[head], residual**2, rtol=1e-6)
+        np.testing.assert_allclose(costs[head], residual**2, rtol=1e-6)
 
 
 def test_near_twins_are_merged(seed: int) -> None:

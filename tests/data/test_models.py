@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from attnlearn.data import Boolean, DataModel, Gaussian, TokenizedMixture
+from attnlearn.data import Boolean, DataModel, Gaussian, Planted, TokenizedMixture
 
 MODELS = {
     "boolean": lambda k, d, dtype: Boolean(k, d, dtype=dtype),
@@ -20,6 +20,7 @@ MODELS = {
         k, d, mean=np.arange(d, dtype=float), covariance=np.eye(d) + 0.5, dtype=dtype
     ),
     "mixture": lambda k, d, dtype: TokenizedMixture(k, d, num_distractors=d - 2, dtype=dtype),
+    "planted": lambda k, d, dtype: Planted(k, d, margin=0.5, dtype=dtype),
 }
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn.engine import Tools
-from attnlearn.extraction._ask import certify_sequences
 from attnlearn.extraction._complete import complete, gap_rank
 from attnlearn.extraction._joint import solve_joint
 from attnlearn.extraction._logits import free_slopes, linear_logits, sigmoid, solve_slices
@@ -16,7 +15,6 @@ from attnlearn.extraction._measure import measure
 from attnlearn.extraction._polish import Fitted, _merged, candidate_ranks, likely_first
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
-from attnlearn.extraction._settle import forward, settle
 from attnlearn.extraction._spans import solve_values, value_spaces
 from attnlearn.extraction._state import Inquiry, Problem, State
 from attnlearn.oracle import Oracle
@@ -175,22 +173,10 @@ def test_gap_rank_wants_rows_to_spare():
     assert gap_rank(np.array([1.0, 1e-9, 1e-9]))[0] == 1
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_settle_reaches_rounding(seed, rng, causal):
-    truth = AttentionLayer.random(2, 4, bias=True, seed=seed, causal=causal)
-    xs = [rng.standard_normal((40, k, 4)) for k in (1, 2, 3)]
-    assert np.abs(forward(truth, xs[2])[0] - truth(xs[2])).max() < 1e-13
-    start = truth.replace(theta=1.05 * truth.theta, w=truth.w + 0.02)
-    found, steps = settle(start, xs, [truth(x) for x in xs])
-    assert np.abs(found.theta - truth.theta).max() < 1e-12
-    assert 1 <= steps < 20
-
-
 def test_one_misread_rank_does_not_change_that_of_all():
-    assert candidate_ranks([8, 9, 8, 8], small=False) == [[8] * 4, [8, 9, 8, 8], [9] * 4, None]
-    assert candidate_ranks([3, 3], small=False) == [[3, 3], None]
-    assert candidate_ranks([1, 3, 1], small=True) == [None]
-    assert candidate_ranks(None, small=False) == [None]
+    assert candidate_ranks([8, 9, 8, 8]) == [[8] * 4, [8, 9, 8, 8], [9] * 4, None]
+    assert candidate_ranks([3, 3]) == [[3, 3], None]
+    assert candidate_ranks(None) == [None]
 
 
 @pytest.mark.parametrize(("read", "first"), [([3, 1, 3], [3, 3, 3]), ([3, 3, 4], [3, 3, 3])])
@@ -199,7 +185,7 @@ def test_ranks_that_explain_the_answers_are_fitted_first(seed, rng, read, first)
     x = rng.standard_normal((30, 3, 8))
     state = State(asked_x=[x], asked_y=[truth(x)])
     start = truth.replace(theta=truth.theta + 1e-3 * rng.standard_normal(truth.theta.shape))
-    assert likely_first(candidate_ranks(read, small=False), start, state)[0] == first
+    assert likely_first(candidate_ranks(read), start, state)[0] == first
 
 
 def test_heads_that_a_search_split_are_fitted_as_one(seed, rng):
@@ -213,14 +199,6 @@ def test_heads_that_a_search_split_are_fitted_as_one(seed, rng):
     found = _merged(Fitted(split, None, 0.0, {}), state, Tools(seed=seed)).layer
     assert found.num_heads == 2
     assert distance(found, truth).max < 1e-12
-
-
-def test_what_the_fit_asked_already_counts_for_the_certificate():
-    w, ranks = np.zeros((8, 256, 256)), [32] * 8
-    few, many = ([np.zeros((number, k, 256)) for k in (1, 2, 3)] for number in (0, 5000))
-    assert certify_sequences(State(w=w[:, :16, :16], ranks=[4] * 8, asked_x=few)) == 277
-    assert 6000 < certify_sequences(State(w=w, ranks=ranks, asked_x=few)) < 7000
-    assert certify_sequences(State(w=w, ranks=ranks, asked_x=many)) == 277
 
 
 @pytest.mark.parametrize(("heads", "causal"), [(3, False), (3, True), (9, False)])

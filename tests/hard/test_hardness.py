@@ -108,3 +108,59 @@ def test_chosen_queries_find_the_set_at_once(seed: int) -> None:
     for num_heads in (2, 4, 8):
         layer = hard.parity(12, num_heads, seed=seed)
         assert hard.query_parity(layer, 12) == hard.parity_subset(12, num_heads, seed)
+
+
+def test_one_function_is_near_to_few_members(seed: int) -> None:
+    """At most 1/gamma^2 members are within (1 - gamma^2)/2 of a function; the mean of j members reaches it at gamma^2 = 1/j."""
+    rng = np.random.default_rng(seed)
+    dim, num_heads = 8, 2
+    x = hard.all_patterns(dim)
+    members = np.stack([hard.parity(dim, num_heads, s)(x) for s in hard.parity_subsets(dim, num_heads)])
+    members = members.reshape(len(members), -1)
+    size = np.sum(members**2, axis=1)
+    assert np.allclose(size, size[0])
+    apart = np.sum((members[0] - members[1:]) ** 2, axis=1)
+    assert np.allclose(apart, size[0])  # so half the distance is a quarter of the size, squared
+    reached = 0
+    for trial in range(300):
+        several = rng.choice(len(members), 1 + trial % 6, replace=False)
+        guess = members[several].mean(axis=0) + (trial % 3) * 0.2 * rng.standard_normal(members.shape[1])
+        errors = np.sum((guess - members) ** 2, axis=1) / size[0]
+        for gamma in np.sqrt(1 / np.arange(1, 8)):
+            near = int(np.sum(errors <= (1 - gamma**2) / 2 + 1e-9))
+            assert near <= 1 / gamma**2 + 1e-6
+            reached += near == round(1 / gamma**2)
+    assert reached > 50
+
+
+def test_a_guessing_learner_succeeds_no_more_often_than_the_bound_allows(seed: int) -> None:
+    """J is drawn, the oracle tells nothing it need not tell, and the learner guesses after t queries."""
+    from attnlearn.hard._family import VISIBLE
+    from attnlearn.hard._statistical import _correlations, group_size
+
+    dim, num_heads, tolerance, trials = 10, 4, 0.08, 300
+    subsets = list(hard.parity_subsets(dim, num_heads))
+    index = np.array([sum(1 << p for p in s) for s in subsets])
+    rng = np.random.default_rng(seed)
+    for queries in (0, 2, 5):
+        right = 0
+        for _ in range(trials):
+            hidden, alive = rng.integers(len(subsets)), np.ones(len(subsets), bool)
+            for _ in range(queries):
+                asked = rng.permutation(np.flatnonzero(alive))[: group_size(tolerance)]
+                strengths = VISIBLE * _correlations(index[asked], dim - 2, rng)[index]
+                answer = 0.0 if abs(strengths[hidden]) <= tolerance else strengths[hidden]
+                alive &= np.abs(answer - strengths) <= tolerance
+            right += rng.choice(np.flatnonzero(alive)) == hidden
+        most = (queries * (VISIBLE / tolerance) ** 2 + 1) / len(subsets)
+        assert hard.sq_bound(len(subsets), tolerance, success=min(1.0, most)) <= queries + 1e-9
+        assert right / trials <= most + 4 * np.sqrt(min(most, 0.25) / trials)
+    assert right / trials > 1 / len(subsets)  # queries help, so the bound is not idle
+
+
+def test_the_bound_refuses_what_it_does_not_speak_of() -> None:
+    with pytest.raises(ValueError, match="success: must lie in"):
+        hard.sq_bound(10, 0.1, success=0.0)
+    with pytest.raises(ValueError, match="error: must lie in"):
+        hard.sq_bound(10, 0.1, error=0.5)
+    assert hard.sq_bound(10, 0.1, success=0.1) == 0

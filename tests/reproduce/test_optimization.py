@@ -62,7 +62,7 @@ def test_starts_satisfy_their_conditions_and_exceed_the_bound(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heads", "examples", "attention", "bound"])
+@pytest.mark.parametrize("name", ["heads", "protocol", "examples", "attention", "bound"])
 def test_claim_runs_and_draws(name, seed, tmp_path):
     claim = CLAIMS[name](seed=seed, quick=True)
     json.dumps({key: value for key, value in claim.items() if key != "curves"}, allow_nan=False)
@@ -70,6 +70,13 @@ def test_claim_runs_and_draws(name, seed, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 1000
     if name == "attention":
         assert claim["rows"][-1]["share"] > claim["rows"][0]["share"] > 0.9 * claim["uniform_share"]
+    if name == "protocol":
+        assert [len(row["constant"]["test_loss"]) for row in claim["rows"]] == [claim["trials"]] * 3
+        assert all(
+            max(row[rule]["heads_apart"]) < 1e-6 for row in claim["rows"] for rule in ("constant", "sqrt")
+        )  # float32
+        slower = [np.mean(row["constant"]["attention"]) for row in claim["rows"]]
+        assert slower[0] > slower[1] > slower[2] > 0.9 * claim["uniform_share"]
     if name == "bound":
         assert claim["violations"] == 0
         assert claim["ratio"] >= 1

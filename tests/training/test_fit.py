@@ -75,10 +75,9 @@ def test_json_follows_the_schema(solution):
     jsonschema.validate(json.loads(json.dumps(solution.to_json())), schema())
 
 
-@pytest.mark.parametrize("optimizer", ["normalized", "polyak", "adam"])
-def test_other_optimizers_learn_but_are_never_certified(optimizer, examples):
-    settings = {"num_heads": 3, "optimizer": optimizer, "max_steps": 150, "config": QUICK}
-    with pytest.raises(NotEstablished, match="the run-verified tier is about gradient descent") as caught:
+def test_adam_learns_but_is_never_certified(examples):
+    settings = {"num_heads": 3, "optimizer": "adam", "max_steps": 150, "config": QUICK}
+    with pytest.raises(NotEstablished, match="Adam's are not") as caught:
         fit(*examples, **settings)
     result = caught.value.solution
     assert result.stats["train_loss"] < 0.3

@@ -11,7 +11,7 @@ EXAMPLES = TokenizedMixture(tokens=3, dim=5).sample(24, seed=1)
 
 
 @pytest.mark.parametrize("model", [None, ReadoutModel(1)], ids=str)
-@pytest.mark.parametrize("optimizer", ["gd", "normalized", "polyak", "adam"])
+@pytest.mark.parametrize("optimizer", ["gd", "normalized", "polyak", "decaying", "adam"])
 def test_sweep_equals_single_runs(optimizer, model):
     settings = {"step": 0.05 if optimizer == "adam" else 0.5, "max_steps": 130, "optimizer": optimizer}
     sweep = fit_many(*EXAMPLES, num_heads=(1, 3), seeds=(0, 5), model=model, **settings)
@@ -130,3 +130,37 @@ def test_train_file_reports_missing_arrays(tmp_path):
     (tmp_path / "junk.npz").write_bytes(b"junk")
     with pytest.raises(ValueError, match=r"path: must be a valid .npz file"):
         train_file(tmp_path / "junk.npz")
+
+
+def test_the_plan_for_a_test_loss():
+    """Every premise of both theorems holds at its numbers, and their two bounds add up to the loss that was asked for."""
+    import math
+
+    from attnlearn.training import bounds
+    from attnlearn.training._calibration import HEADS_FACTOR, HEADS_RATIO
+    from attnlearn.training._problem import make_problem
+
+    x, y = TokenizedMixture(tokens=4, dim=6).sample(30, seed=0)
+    found = plan(x, y, num_heads=4, heads=(), test_loss=0.1)
+    test = found.test
+    assert test is not None
+    assert HEADS_RATIO >= HEADS_FACTOR
+    problem = make_problem(x, y, num_heads=4)
+    norm = bounds.norm_in_ball(found.head_bound + test.distance, test.distance)
+    beta1, beta2 = problem.constants(norm)
+    rho = bounds.smoothness(beta1, beta2, test.heads)
+    limit = bounds.step_limit(
+        rho, test.distance, test.steps, test.train_star, math.log(2) + found.value_bound
+    )
+    assert test.step <= limit * (1 + 1e-6)
+    assert test.heads >= bounds.heads_needed(beta2, test.distance) * (1 - 1e-6)
+    trained = bounds.mean_loss_bound(test.distance, test.train_star, test.step, test.steps)
+    constant = bounds.expansion_constant(bounds.heads_ratio(test.heads, beta2, test.distance))
+    gap = bounds.generalization_bound(beta1, test.distance, test.examples, constant)
+    assert trained + gap <= 0.1 * (1 + 1e-6)
+    assert "provided that" in str(found)
+    harder = plan(x, y, num_heads=4, heads=(), test_loss=0.05).test
+    assert harder is not None
+    assert min(harder.examples / test.examples, harder.steps / test.steps, harder.heads / test.heads) > 1
+    with pytest.raises(ValueError, match="test_loss: must lie between"):
+        plan(x, y, num_heads=4, test_loss=1.0)

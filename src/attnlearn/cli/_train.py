@@ -17,7 +17,7 @@ def train(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     heads: int = 8,
     init: Literal["first-step", "zero", "gaussian"] = "first-step",
-    optimizer: Literal["gd", "normalized", "polyak", "adam"] = "gd",
+    optimizer: Literal["gd", "normalized", "polyak", "decaying", "adam"] = "gd",
     step: str = "auto",
     max_steps: int = 1000,
     options: Long | None = None,

@@ -22,13 +22,13 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.compression import _calibration as calibration
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads
-from attnlearn.solve._drop import Ground
+from attnlearn.solve._drop import WhitenedRegression
 from attnlearn.solve._rank import largest_rank
 
 Blocks = Float[np.ndarray, "m d r"]
 
 
-def narrow(layer: AttentionLayer, ground: Ground, width: int) -> AttentionLayer:
+def narrow(layer: AttentionLayer, ground: WhitenedRegression, width: int) -> AttentionLayer:
     """The layer with every [Theta; c] and W of rank at most `width`; W is refitted under that limit."""
     inside = ground.enter(layer)
     scores = np.concatenate([inside.theta, inside.query_bias[:, None, :]], axis=1)

@@ -23,7 +23,7 @@ from attnlearn.compression._sides import Sides
 from attnlearn.compression._start import one_fewer
 from attnlearn.engine import Tools
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._drop import Ground
+from attnlearn.solve._drop import WhitenedRegression
 from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._regress import total_squares
 from attnlearn.solve.refinement import RefineConfig, refine
@@ -84,12 +84,14 @@ def counting_phases(problem: Problem, down_to: int) -> list[tuple[str, Callable[
 def first_state(problem: Problem) -> State:
     """The source itself, narrowed if the width of heads is limited."""
     state = State(**problem.layer.parameters._asdict())
-    return _noted(problem, state, problem.layer, Ground(problem.sides.fit, problem.layer.causal))[0]
+    return _noted(problem, state, problem.layer, WhitenedRegression(problem.sides.fit, problem.layer.causal))[
+        0
+    ]
 
 
 def _phase(heads: int) -> Callable[..., Any]:
     def fewer(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
-        ground = Ground(problem.sides.fit, problem.layer.causal)
+        ground = WhitenedRegression(problem.sides.fit, problem.layer.causal)
         start = one_fewer(state.layer(problem.layer.causal), ground)
         before = select_error(start.layer, problem.sides.select)
         layer, evidence = start.layer, {"start": start.made_by, "fit": start.errors, "refitted": before}
@@ -141,7 +143,9 @@ def score_rank(problem: Problem, heads: int) -> int | None:
     return None if rank >= dim else rank
 
 
-def _noted(problem: Problem, state: State, layer: AttentionLayer, ground: Ground) -> tuple[State, float]:
+def _noted(
+    problem: Problem, state: State, layer: AttentionLayer, ground: WhitenedRegression
+) -> tuple[State, float]:
     """The state with this layer's error on the curve, and as the answer if it is the best that is small enough."""
     judged = layer if problem.head_dim is None else narrow(layer, ground, problem.head_dim)
     error = select_error(judged, problem.sides.select)

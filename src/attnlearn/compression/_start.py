@@ -1,8 +1,8 @@
 """Choose and merge: from h + 1 heads to a start with h, before anything is refined.
 
-One Gram matrix prices all drops, refit included (`solve/_drop`). Merging heads i and j puts (t Theta_i + (1 - t) Theta_j) in their
+One Gram matrix has the costs of all drops, refit included (`solve/_drop`). Merging heads i and j puts (t Theta_i + (1 - t) Theta_j) in their
 place, t their share of the output; to first order in the scores that loses
-e_i e_j/(e_i + e_j) ‖Theta_i - Theta_j‖^2, e_i = ‖W_i‖^2, all in white coordinates. The cheapest pair is tried, its price
+e_i e_j/(e_i + e_j) ‖Theta_i - Theta_j‖^2, e_i = ‖W_i‖^2, all in white coordinates. The cheapest pair is tried, its cost
 with refitted W measured, and the cheaper of drop and merge is the start.
 
 Cost: two Gram matrices, O(rows (m d)^2), and one Cholesky factor.
@@ -16,7 +16,7 @@ import numpy as np
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn.solve._drop import Ground, drop_prices, select
+from attnlearn.solve._drop import WhitenedRegression, drop_costs, select
 
 
 class Start(NamedTuple):
@@ -27,11 +27,11 @@ class Start(NamedTuple):
     errors: dict[str, float]
 
 
-def one_fewer(layer: AttentionLayer, ground: Ground) -> Start:
+def one_fewer(layer: AttentionLayer, ground: WhitenedRegression) -> Start:
     """The better of dropping one head and merging two, W and b refitted."""
     inside = ground.enter(layer)
-    prices = drop_prices(inside, ground)
-    least = int(np.argmin(prices))
+    costs = drop_costs(inside, ground)
+    least = int(np.argmin(costs))
     dropped, cost = ground.refit(select(inside, np.delete(np.arange(layer.num_heads), least)))
     errors = {"dropped": float(np.sqrt(cost))}
     merged, merged_cost = ground.refit(_merged(inside, *cheapest_pair(inside)))

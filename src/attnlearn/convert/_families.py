@@ -44,6 +44,7 @@ class Family(NamedTuple):
     output: str
     read: Callable[[Any, int], Projections]
     positions: str
+    needs: tuple[str, ...] = ()  # attributes without which a module of these parts is something else (MPNet)
 
 
 def _linear(module: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -111,7 +112,14 @@ FAMILIES = (
         "position_embeddings",
     ),
     Family("modernbert", ("Wqkv", "Wo"), "Wo", _fused("Wqkv", "Wo", False), "position_embeddings"),
-    Family("t5", ("q", "k", "v", "o"), "o", _separate(("q", "k", "v", "o")), "position_bias"),
+    Family(
+        "t5",
+        ("q", "k", "v", "o"),
+        "o",
+        _separate(("q", "k", "v", "o")),
+        "position_bias",
+        ("relative_attention_num_buckets",),
+    ),
     Family("bloom", ("query_key_value", "dense"), "dense", _fused("query_key_value", "dense", True), "alibi"),
 )
 
@@ -129,6 +137,9 @@ def family_of(module: Any) -> Family | None:
     accepted = inspect.signature(module.forward).parameters
     for family in FAMILIES:
         parts = [getattr(module, part, None) for part in family.parts]
-        if family.positions in accepted and all(hasattr(part, "weight") for part in parts):
+        known = all(hasattr(part, "weight") for part in parts) and all(
+            hasattr(module, n) for n in family.needs
+        )
+        if known and family.positions in accepted:
             return family
     return None

@@ -47,7 +47,7 @@ def layer_of(root: Any, name: str, config: Mapping[str, Any]) -> AttentionLayer:
     refuse_features(module, name)
     heads = _num_heads(module, config)
     arrays = family.read(module, heads)  # type: ignore[union-attr]
-    visible = Visible(_causal(module, config), window_of(module, config))
+    visible = Visible(_causal(module, family, config), window_of(module, config))
     closest = np.inf
     for layer in _candidates(root, name, module, family, arrays, visible, config):  # type: ignore[arg-type]
         tokens = _check_tokens(layer)
@@ -242,11 +242,11 @@ def _num_heads(module: Any, config: Mapping[str, Any]) -> int:
     raise ValueError(f"module: must say its number of heads, got {type(module).__name__}")
 
 
-def _causal(module: Any, config: Mapping[str, Any]) -> bool:
+def _causal(module: Any, family: Any, config: Mapping[str, Any]) -> bool:
     stated = getattr(module, "is_causal", None)
     if isinstance(stated, bool):
         return stated
-    return str(config.get("model_type")) == "bloom" or bool(config.get("is_decoder"))
+    return family.name == "bloom" or bool(config.get("is_decoder"))
 
 
 def _scale(module: Any, arrays: Projections) -> float:

@@ -41,3 +41,9 @@ MAX_SIZE = 2**48
 
 HIDDEN = -1e4
 """An additive mask this low hides a key in every precision: exp(-1e4) is zero even in float64."""
+
+PLANTED_EXAMPLES = 4096
+"""Examples from which the size of a planted teacher's Phi is taken: known to 1 %."""
+
+PLANTED_SHARE = 0.01
+"""Least share of the examples that a planted margin may leave: below it a sample costs a hundred times its size."""

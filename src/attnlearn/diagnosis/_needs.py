@@ -22,7 +22,7 @@ from attnlearn.data import Chunk
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
-from attnlearn.extraction._polish import score_unknowns, telling
+from attnlearn.extraction._equations import score_unknowns, telling
 from attnlearn.recovery._calibration import CACHE_BYTES
 from attnlearn.recovery._problem import examples_for
 from attnlearn.recovery.sculpt import SculptConfig

@@ -1,6 +1,6 @@
 """What the weights alone say: effective ranks, norms, balance, incoherence, conditioning of projections and sum.
 
-Definitions of *The mathematics of attnlearn*, section 2. Cost: a few singular value decompositions of d x d matrices.
+Definitions: docs/mathematics.md, section 2. Cost: a few singular value decompositions of d x d matrices.
 """
 
 from __future__ import annotations

@@ -38,12 +38,13 @@ from attnlearn.engine import (
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._ask import ask, certified_range
 from attnlearn.extraction._complete import complete
+from attnlearn.extraction._equations import determined
 from attnlearn.extraction._match import match
 from attnlearn.extraction._measure import measure
-from attnlearn.extraction._polish import layer_of, padded, polish, score_unknowns, telling
+from attnlearn.extraction._polish import layer_of, padded, polish
 from attnlearn.extraction._probe import probe
 from attnlearn.extraction._separate import separate
-from attnlearn.extraction._state import ExtractConfig, Problem, State, counts
+from attnlearn.extraction._state import ExtractConfig, Problem, State, answer_dtype, counts
 from attnlearn.oracle import BudgetSpent, Oracle
 from attnlearn.oracle._cache import OracleChanged
 from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
@@ -174,14 +175,6 @@ def token_dimension(oracle: Oracle, dim: int | None) -> int:
     return int(dim)  # type: ignore[arg-type]
 
 
-def answer_dtype(state: State) -> np.dtype:
-    """float64 if the answers are finer than float32 can hold, else float32: digits beyond it were never seen."""
-    if state.noise is None or not state.asked_y:
-        return np.dtype(np.float64)
-    size = max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
-    return np.dtype(np.float64 if state.noise <= calibration.FINER_THAN_FLOAT32 * size else np.float32)
-
-
 def conclude(
     problem: Problem, state: State, layer: AttentionLayer, on_step: Callable[..., None] | None = None
 ) -> tuple[Certificate, Outcome, dict[str, Any]]:
@@ -191,7 +184,8 @@ def conclude(
     scale = example_scale(_longest(state, dtype))
     asked = everything_asked(state, dtype)
     rank = None if state.ranks is None else max(1, *state.ranks)
-    tangent = None if state.constant_head and _enough_for_whole(layer, asked) else rank
+    whole = determined(*layer.w.shape, layer.causal, asked.mask.sum(axis=1).tolist())
+    tangent = None if state.constant_head and whole else rank
     with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
         certificate = certify(
             layer, held, asked, scale=scale, rank=tangent, target=problem.target,
@@ -236,14 +230,6 @@ def everything_asked(state: State, dtype: np.dtype) -> Batch:
     pairs = ((state.held_x, x), (state.held_y, y), (state.held_mask, mask))
     x, y, mask = (np.concatenate(pair) for pair in pairs)
     return Batch(x.astype(dtype), y.astype(dtype), mask)
-
-
-def _enough_for_whole(layer: AttentionLayer, asked: Batch) -> bool:
-    """Whether the examples determine whole Theta_i: then a Theta of zero need not be taken for granted."""
-    m, d, o = layer.w.shape
-    scores = score_unknowns(m, d, None)
-    rows = max(scores / telling(m, o, layer.causal), (scores + m * d * o + o) / o)
-    return calibration.CERTIFY_EQUATIONS * rows <= asked.mask[asked.mask.sum(1) > 1].sum()
 
 
 def judged_beyond(state: State, layer: AttentionLayer) -> Check:

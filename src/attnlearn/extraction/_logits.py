@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attnlearn.engine._threads import limited_blas
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._state import Inquiry, State
@@ -182,6 +183,7 @@ def _several_constant(start, x, g, target, limit) -> bool:
     return bool(max(residual[0], outside[0]) <= limit)
 
 
+@limited_blas(1)
 def design(
     start: Float[np.ndarray, "m p"], number: int, state: State, rng: np.random.Generator
 ) -> tuple[float, Float[np.ndarray, "n q"]]:

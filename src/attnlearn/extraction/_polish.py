@@ -22,8 +22,8 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import Outputs, Tokens
 from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
-from attnlearn.extraction._settle import forward, settle, unknowns
-from attnlearn.extraction._state import Inquiry, Problem, State, counts
+from attnlearn.extraction._equations import missing_sequences
+from attnlearn.extraction._state import Inquiry, Problem, State, answer_dtype, counts
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -42,12 +42,8 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     inquiry = Inquiry(problem, state)
     start = layer_of(state)
     best: Fitted | None = None
-    seen = state.ranks
-    if seen is None and not _is_small(start):
-        seen = shared_rank(start.theta)
-    candidates = likely_first(candidate_ranks(seen, _is_small(start)), start, state)
-    if score_unknowns(start.num_heads, start.dim, candidates[0]) > calibration.DESIGNED_UNKNOWNS:
-        inquiry = Inquiry(problem, without_designed(state))
+    seen = shared_rank(start.theta) if state.ranks is None else state.ranks
+    candidates = likely_first(candidate_ranks(seen), start, state)
     for ranks in candidates:
         _ask_random(inquiry, problem, ranks, tools.rng(f"random, ranks {ranks}"))
         state = inquiry.kept()
@@ -84,22 +80,15 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     return inquiry.kept(**changes), evidence
 
 
-def without_designed(state: State) -> State:
-    """The state with no queries to fit but single tokens: random ones take the place of all others."""
-    empty_x, empty_y = ([array[:0] for array in arrays[1:]] for arrays in (state.asked_x, state.asked_y))
-    return replace(state, asked_x=[state.asked_x[0], *empty_x], asked_y=[state.asked_y[0], *empty_y])
-
-
-def candidate_ranks(ranks: list[int] | None, small: bool) -> list[list[int] | None]:
+def candidate_ranks(ranks: list[int] | None) -> list[list[int] | None]:
     """Ranks of the heads with which to fit, fewest unknowns first, until the answers are explained.
 
     Each head's own, but a single one may have been misread: also the middle one or the largest for all, and none.
-    Small layers are fitted whole.
 
-    >>> candidate_ranks([8, 8, 9], small=False)
+    >>> candidate_ranks([8, 8, 9])
     [[8, 8, 8], [8, 8, 9], [9, 9, 9], None]
     """
-    if ranks is None or small:
+    if ranks is None:
         return [None]
     shared = [[max(1, int(value))] * len(ranks) for value in (np.median(ranks), max(ranks))]
     different = [list(entry) for entry in dict.fromkeys(map(tuple, (ranks, *shared)))]
@@ -142,55 +131,17 @@ def shared_rank(theta: Float[np.ndarray, "m d d"]) -> list[int] | None:
     return [best + 1] * len(theta) if falls[best] > np.log(calibration.SHARED_FALL) else None
 
 
-def _is_small(layer: AttentionLayer) -> bool:
-    return unknowns(layer) <= calibration.SETTLE_UNKNOWNS
-
-
-def missing_sequences(state: State, ranks: list[int] | None) -> int:
-    """Random sequences that bring the fit to the wanted number of equations per unknown."""
-    m, d, o = state.w.shape
-    scores = score_unknowns(m, d, ranks)
-    coarse = state.noise > calibration.NOISY * max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
-    factor = calibration.FIT_EQUATIONS_NOISY if coarse else calibration.FIT_EQUATIONS
-    present = sum(y.shape[0] * y.shape[1] for y in state.asked_y[1:])
-    rows = factor * (scores + m * d * o + o) / o
-    rows = max(rows, calibration.FIT_SCORE_EQUATIONS * scores / telling(m, o, state.causal))
-    return max(calibration.FIT_RANDOM_LEAST, int(np.ceil((rows - present) / calibration.RANDOM_TOKENS)))
-
-
-def score_unknowns(heads: int, dim: int, ranks: list[int] | None) -> int:
-    """Free numbers of all Theta_i and c_i.
-
-    >>> score_unknowns(2, 4, [1, 4]), score_unknowns(2, 4, None)
-    (31, 40)
-    """
-    return heads * dim + sum(rank * (2 * dim - rank) for rank in ranks or [dim] * heads)
-
-
-def telling(heads: int, out: int, causal: bool) -> float:
-    """Numbers in a row of three tokens that scores can move, on average: two attention weights of every head.
-
-    >>> telling(8, 256, causal=False), telling(8, 256, causal=True)
-    (16, 8.0)
-    """
-    seen = calibration.RANDOM_TOKENS - 1
-    return min(out, heads * (seen / 2 if causal else seen))
-
-
 def _ask_random(
     inquiry: Inquiry, problem: Problem, ranks: list[int] | None, rng: np.random.Generator
 ) -> None:
     """Keep as many more random sequences as a fit at these ranks wants."""
     state = inquiry.kept()
-    shape = (missing_sequences(state, ranks), calibration.RANDOM_TOKENS, problem.dim)
+    shape = (missing_sequences(state, ranks), state.longest, problem.dim)
     inquiry.ask(state.scale * rng.standard_normal(shape))
 
 
 def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: Tools) -> Fitted:
-    """All kept answers by the whole Jacobian when that is small, else by the shared refine at these ranks."""
-    if _is_small(start):
-        found, steps = settle(start, state.asked_x, state.asked_y)
-        return Fitted(found, None, rms(found, state), {"method": "whole Jacobian", "steps": steps})
+    """All kept answers by the shared refine at these ranks."""
     x, y, mask = padded(state.asked_x, state.asked_y)
     with tools.progress.phase("refine"):
         refined = refine(
@@ -203,11 +154,15 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
                 equations_per_unknown=calibration.EVERY_EQUATION,
                 damping=calibration.FIT_DAMPING,
                 rehearse=True,
+                sparing=True,
+                thorough=answer_dtype(state) == np.float64,
+                negligible=calibration.FIT_GAIN,
+                tolerance=calibration.FIT_TOLERANCE * state.noise / max(spread(state.asked_y), state.noise),
                 seed=tools.seed,
             ),
             on_step=lambda step: tools.progress.update(residual=step["residual"]),
         )
-    how = {"method": "refine", "stop": refined.stop, "steps": len(refined.steps)}
+    how = {"stop": refined.stop, "steps": len(refined.steps)}
     if refined.rank is not None:  # refine may have found less than it was given
         ranks = [min(rank, refined.rank) for rank in ranks or [refined.rank] * start.num_heads]
     return Fitted(refined.layer, ranks, rms(refined.layer, state), how)
@@ -282,8 +237,18 @@ def padded(asked_x: list[Tokens], asked_y: list[Outputs]) -> tuple[np.ndarray, n
     return np.concatenate(xs), np.concatenate(ys), np.concatenate(masks)
 
 
+def spread(asked_y: list[Outputs]) -> float:
+    """Standard deviation of one scalar of the answers about their mean, to which residuals of refine are relative.
+
+    >>> spread([np.array([[[1.0]], [[3.0]]])])
+    1.0
+    """
+    rows = np.concatenate([y.reshape(-1, y.shape[2]) for y in asked_y])
+    return float(np.sqrt(np.mean((rows - rows.mean(axis=0)) ** 2)))
+
+
 def rms(layer: AttentionLayer, state: State) -> float:
     """Root mean square error of one scalar of the answers that were kept."""
     pairs = [(x, y) for x, y in zip(state.asked_x, state.asked_y) if len(x)]
-    squares = sum(float(np.sum((forward(layer, x)[0] - y) ** 2)) for x, y in pairs)
+    squares = sum(float(np.sum((layer(x) - y) ** 2)) for x, y in pairs)
     return float(np.sqrt(squares / sum(y.size for _, y in pairs)))

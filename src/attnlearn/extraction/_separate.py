@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn.engine import Stop, Tools
+from attnlearn.engine._threads import limited_blas
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._joint import DEPENDENT, dependent_slice
 from attnlearn.extraction._logits import SEVERAL, Slice, SliceFailed, exact_slice, linear_logits, sigmoid
@@ -142,6 +143,7 @@ def count_heads(
         number = len(g)
 
 
+@limited_blas(1)
 def joint_rays(slopes: Float[np.ndarray, "p q o"], heads: int, rng: np.random.Generator) -> Rays:
     """The v_i up to length: eigenvectors of the pencil that makes all Jacobians most nearly diagonal."""
     p, q, o = slopes.shape

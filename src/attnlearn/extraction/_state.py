@@ -56,9 +56,9 @@ class State:
     """What each phase leaves for the next ones; fields are None until their phase has run.
 
     measure: causal, noise, rounding, total (S), bias (b). probe: scale, onset_span. separate: the slice at one
-    displacement delta. match: w, query_bias. complete: theta, ranks. polish: all of these again, with
-    the ranks that they were fitted at, residual.
-    asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length 1, 2, 3.
+    displacement delta. match: w, query_bias. complete: longest (sequence to ask), theta, ranks. polish: all of
+    these again, with the ranks that they were fitted at, residual.
+    asked_x, asked_y: the queries of the last fit and their answers, one pair of arrays per length, single tokens first.
     ask, which no checkpoint keeps: held_x, held_y, held_mask, and larger_x, larger_y beyond their range,
     seen by the certificate alone.
 
@@ -74,6 +74,7 @@ class State:
     bias: Float[np.ndarray, "o"] | None = None
     scale: float | None = None
     onset_span: float = 1.0
+    longest: int = calibration.CERTIFY_TOKENS
     delta: Float[np.ndarray, "d"] | None = None
     basis: Float[np.ndarray, "d q"] | None = None
     points: Float[np.ndarray, "n q"] | None = None
@@ -96,9 +97,6 @@ class State:
     larger_y: Outputs | None = None
 
 
-LENGTHS = (1, 2, 3)
-
-
 class Inquiry:
     """Asks the oracle on behalf of a phase and keeps what was asked for the fit.
 
@@ -109,8 +107,7 @@ class Inquiry:
     def __init__(self, problem: Problem, state: State) -> None:
         self._problem = problem
         self.state = state
-        self._x: dict[int, list[Tokens]] = {length: [] for length in LENGTHS}
-        self._y: dict[int, list[Outputs]] = {length: [] for length in LENGTHS}
+        self._kept: list[tuple[Tokens, Outputs]] = []
 
     def ask(self, x: Tokens, keep: bool = True, fresh: bool = False) -> tuple[Tokens, Outputs]:
         """The tokens as sent and their answers; `fresh` ones are not looked up in the cache."""
@@ -128,19 +125,19 @@ class Inquiry:
 
     def keep(self, tokens: Tokens, answers: Outputs) -> None:
         """Fit these queries too."""
-        if tokens.shape[1] in self._x:
-            self._x[tokens.shape[1]].append(tokens)
-            self._y[tokens.shape[1]].append(answers)
+        self._kept.append((tokens, answers))
 
     def kept(self, **changes: Any) -> State:
         """The state with the queries kept so far, and `changes`."""
-        d = self._problem.dim
-        old_x = self.state.asked_x or [np.zeros((0, length, d)) for length in LENGTHS]
-        xs = [np.concatenate([old, *self._x[length]]) for old, length in zip(old_x, LENGTHS)]
-        new_y = [self._y[length] for length in LENGTHS]
-        out = next((y[0].shape[2] for y in new_y if y), None)
-        old_y = self.state.asked_y or [np.zeros((0, length, out or 1)) for length in LENGTHS]
-        ys = [np.concatenate([old, *new]) for old, new in zip(old_y, new_y)]
+        pairs = [*zip(self.state.asked_x or [], self.state.asked_y or []), *self._kept]
+        by_length: dict[int, list[tuple[Tokens, Outputs]]] = {}
+        for x, y in pairs:
+            by_length.setdefault(x.shape[1], []).append((x, y))
+        xs, ys = [], []
+        for length in sorted(by_length):
+            x, y = (np.concatenate(parts) for parts in zip(*by_length[length]))
+            xs.append(x)
+            ys.append(y)
         return replace(self.state, asked_x=xs, asked_y=ys, **changes)
 
     def _evidence(self, error: Exception) -> dict[str, Any]:
@@ -151,3 +148,11 @@ def counts(oracle: Oracle) -> dict[str, int]:
     """Sequences, tokens and scalars asked so far, as evidence."""
     found = oracle.counts
     return {"sequences": found.sequences, "tokens": found.tokens, "scalars": found.scalars}
+
+
+def answer_dtype(state: State) -> np.dtype:
+    """float64 if the answers are finer than float32 can hold, else float32: digits beyond it were never seen."""
+    if state.noise is None or not state.asked_y:
+        return np.dtype(np.float64)
+    size = max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
+    return np.dtype(np.float64 if state.noise <= calibration.FINER_THAN_FLOAT32 * size else np.float32)

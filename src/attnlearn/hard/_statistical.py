@@ -14,8 +14,11 @@ The learner of the simulator asks h = sign(sum over a group of K members of ± c
 p sqrt(2/(pi K)), above tau for K up to (2/pi) (p/tau)^2: within a constant of what the bound allows. Whatever is
 inconsistent with an answer is struck out, so the learner is right against any oracle that keeps its tolerance.
 
-Cost: one fast Walsh-Hadamard transform of 2^(d-2) numbers a query. Deterministic learners only: one that guesses may
-be lucky, with chance (p/tau)^2/(D - 1) a query.
+A learner that may guess and err: J is uniform, and with probability s the answer is a function whose mean squared error is at most
+`error` = (1 - gamma^2)/2 of the member's. Whatever its coins, at most t (p/tau)^2 members are seen by t queries; for all others the answer
+is one function, which is that near to at most 1/gamma^2 members. So t >= (s D - 1/gamma^2) (tau/p)^2 (docs/hardness.md).
+
+Cost: one fast Walsh-Hadamard transform of 2^(d-2) numbers a query.
 """
 
 from __future__ import annotations
@@ -38,19 +41,24 @@ MOST_BITS = 20
 Answer = Callable[[Float[np.ndarray, "D"], Bool[np.ndarray, "D"]], float]
 
 
-def sq_bound(members: int, tolerance: float, visible: float = VISIBLE) -> float:
-    """Queries of tolerance tau that every deterministic learner needs: (D - 1) (tau/p)^2 (see the module).
+def sq_bound(
+    members: int, tolerance: float, visible: float = VISIBLE, *, success: float = 1.0, error: float = 0.0
+) -> float:
+    """Queries of tolerance tau that every learner needs: (s D - 1/(1 - 2 error)) (tau/p)^2 (see the module).
 
     `visible` is the probability p that an answer shows the label; with N fresh examples a query tau is about
-    1/sqrt(N).
+    1/sqrt(N). `success` is the learner's probability s of succeeding, over J and its own coins; 1 is also the bound for deterministic
+    learners and the worst J. `error` is the mean squared error it may have, as a share of the member's; guessing the parity has 1/2.
 
-    >>> sq_bound(members=1001, tolerance=0.05)
-    40.0
+    >>> sq_bound(members=1001, tolerance=0.05), sq_bound(members=1001, tolerance=0.05, success=0.5, error=0.25)
+    (40.0, 19.94)
     """
     require(members >= 1, "members", "must be at least 1", members)
     require(tolerance >= 0, "tolerance", "must not be negative", tolerance)
     require(0 < visible <= 1, "visible", "must lie in (0, 1]", visible)
-    return round((members - 1) * (tolerance / visible) ** 2, 12)
+    require(0 < success <= 1, "success", "must lie in (0, 1]", success)
+    require(0 <= error < 1 / 2, "error", "must lie in [0, 1/2)", error)
+    return round(max(0.0, success * members - 1 / (1 - 2 * error)) * (tolerance / visible) ** 2, 12)
 
 
 @dataclass(frozen=True)

@@ -11,46 +11,21 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import AttnlearnError, OracleError, describe, require
-from attnlearn._precision import _import, require_finite, to_numpy
+from attnlearn._errors import require
+from attnlearn._precision import require_finite, to_numpy
 from attnlearn._types import ArrayLike, Outputs, Tokens
 from attnlearn.oracle import _calibration as calibration
+from attnlearn.oracle._answers import BudgetSpent, Counts, checked_answer
 from attnlearn.oracle._cache import Cache
 from attnlearn.oracle._noise import Noise, fixed_tokens, measure
 from attnlearn.oracle._patience import patiently, require_timeout, within
 from attnlearn.oracle._source import Source, as_source
 from attnlearn.oracle._words import plain
-
-
-class BudgetSpent(AttnlearnError):
-    """The next query would exceed the budget of sequences; it was not asked.
-
-    >>> issubclass(BudgetSpent, OracleError)
-    False
-    """
-
-
-@dataclass
-class Counts:
-    """What was read from the oracle: answered sequences, their tokens, and the scalars taken from the answers.
-
-    `cached` sequences were found on disk instead and are not among them; `retried` ones were sent again.
-
-    >>> Counts().sequences
-    0
-    """
-
-    sequences: int = 0
-    tokens: int = 0
-    scalars: int = 0
-    cached: int = 0
-    retried: int = 0
 
 
 class Oracle:
@@ -290,7 +265,9 @@ class Oracle:
         def retried() -> None:
             self._counts.retried += len(x)
 
-        answer = self._checked(patiently(ask, self._options["retries"], retried, self._clean), x)
+        found = patiently(ask, self._options["retries"], retried, self._clean)
+        answer = checked_answer(found, x, self._out_dim)
+        self._out_dim = answer.shape[2]
         self._counts.sequences += len(x)
         self._counts.tokens += x.shape[0] * x.shape[1]
         if self._cache is not None:
@@ -300,19 +277,3 @@ class Oracle:
     def _clean(self, text: str) -> str:
         secrets = getattr(self._source, "secrets", tuple)
         return plain(text, secrets())
-
-    def _checked(self, answer: Any, x: Tokens) -> Outputs:
-        try:
-            y = _import(answer, "answer")
-        except ValueError as error:
-            raise OracleError(f"the oracle answered {describe(answer)}, which is no array") from error
-        n, k, o = (*x.shape[:2], self._out_dim)
-        if y.ndim != 3 or y.shape[:2] != (n, k) or y.shape[2] < 1 or o not in (None, y.shape[2]):
-            expected = f"({n}, {k}, {'d_out' if o is None else o})"
-            raise OracleError(f"the oracle answered {x.shape} with shape {y.shape}, not {expected}")
-        if y.dtype not in (np.float32, np.float64):
-            raise OracleError(f"the oracle answered in {y.dtype}, not float32 or float64")
-        if not np.isfinite(y).all():
-            raise OracleError("the oracle answered with NaN or infinity")
-        self._out_dim = y.shape[2]
-        return y

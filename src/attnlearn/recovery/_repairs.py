@@ -22,7 +22,7 @@ from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
 from attnlearn.solve._batch import unit_errors
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
-from attnlearn.solve._drop import Ground, drop_order
+from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve._heads import head_separation, head_visibility
 from attnlearn.solve.refinement import Refined
 
@@ -101,7 +101,7 @@ def drop_a_needless_head(fitting: Fitting, best: Attempt) -> Start | None:
         return None
     rows = int(calibration.EQUATIONS_PER_UNKNOWN) * layer.query_bias.size
     some = fitting.side.first(max(calibration.LEAST_ROWS // 4, rows // fitting.side.x.shape[1]))
-    ground = Ground(some.astype(np.float64), layer.causal)
+    ground = WhitenedRegression(some.astype(np.float64), layer.causal)
     kept, _ = next(iter(drop_order(ground.enter(layer), ground)))
     heads = (layer.theta[kept], layer.w[kept], layer.query_bias[kept])
     return best.then(AttentionLayer(*heads, layer.output_bias, causal=layer.causal), limits=LONG)

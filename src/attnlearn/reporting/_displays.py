@@ -8,43 +8,21 @@ are None or not finite are left out of the picture and shown as a dash in the ta
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from attnlearn._numbers import pretty
 from attnlearn.reporting._axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, frame, picture
+from attnlearn.reporting._curves import COLOURS, Series, curve, drawable, labelled_one_by_one, legend, level
 from attnlearn.reporting._png import data_uri
-
-COLOURS = 6
-"""Line colours of the style sheet; further series repeat them."""
 
 LOG_FROM = 20.0
 """Bars are drawn on a logarithmic axis, where that was asked for, only when they differ by more than this factor."""
 
 Table = tuple[list[str], list[list[Any]]]
-
-
-@dataclass(frozen=True)
-class Series:
-    """One curve: a label and its points.
-
-    >>> Series("loss", [1, 2], [0.5, None]).points(log=False)
-    [(1, 0.5)]
-    """
-
-    label: str
-    x: Sequence[float]
-    y: Sequence[float | None]
-    bound: bool = False
-
-    def points(self, log: bool) -> list[tuple[float, float]]:
-        """Points that can be drawn."""
-        return [(a, b) for a, b in zip(self.x, self.y) if drawable(a, False) and drawable(b, log)]  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -90,15 +68,15 @@ class Lines(Display):
         along = [y for _, points in lines for _, y in points] + [value for _, value in levels]
         x = Scale.fit(across or [0.0, 1.0], LEFT, WIDTH - RIGHT, log=self.log_x)
         y = Scale.fit(along or [0.0, 1.0], HEIGHT - BOTTOM, TOP, log=self.log_y)
-        ticks = [(v, f"{v:g}") for v in sorted(set(across))] if _labelled_one_by_one(across, x) else ()
+        ticks = [(v, f"{v:g}") for v in sorted(set(across))] if labelled_one_by_one(across, x) else ()
         body = frame(x, y, self.x_label, self.y_label, x_ticks=ticks)
         for label, value in levels:
-            body += _level(label, y(value))
+            body += level(label, y(value))
         for number, (one, points) in enumerate(lines):
             shown = [(x(a), y(b), a, b) for a, b in points if drawable(a, self.log_x)]
-            body += _curve(one, number % COLOURS, shown)
-        legend, above = _legend(self.series)
-        return picture(legend + body, self.title, above=above)
+            body += curve(one, number % COLOURS, shown)
+        names, above = legend(self.series)
+        return picture(names + body, self.title, above=above)
 
     def plot(self, ax: Any = None) -> Any:
         """The picture in matplotlib; returns the axes (needs the extra `report`)."""
@@ -174,7 +152,7 @@ class Bars(Display):
                 f'height="{base - top:.2f}" rx="1.5" data-tip="{tip}"/>'
             )
         if floor is not None:
-            body += _level(self.floor_label, y(floor), right=True)
+            body += level(self.floor_label, y(floor), right=True)
         return picture(body, self.title)
 
     def plot(self, ax: Any = None) -> Any:
@@ -247,68 +225,6 @@ class Heatmap(Display):
         """The matrix with the numbers of its rows and columns."""
         rows, columns = self.matrix.shape
         return ["", *map(str, range(columns))], [[i, *map(float, self.matrix[i])] for i in range(rows)]
-
-
-def drawable(value: Any, log: bool) -> bool:
-    """Whether a value can stand in a picture.
-
-    >>> drawable(None, False), drawable(0.0, True), drawable(0.0, False)
-    (False, False, True)
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return number and (value > 0 or not log)
-
-
-def _labelled_one_by_one(values: list[float], scale: Scale) -> bool:
-    """Whether every value can have a tick of its own: whole numbers with room between them."""
-    if not all(float(value).is_integer() for value in values):
-        return False
-    at = sorted({scale(value) for value in values})
-    return 0 < len(at) <= 12 and all(b - a >= 24 for a, b in pairwise(at))
-
-
-def _level(label: str, at: float, *, right: bool = False) -> str:
-    place = f'class="level-name end" x="{WIDTH - RIGHT}"' if right else f'class="level-name" x="{LEFT + 4}"'
-    return (
-        f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
-        f'<text {place} y="{at - 6 if at > TOP + 16 else at + 15}">{escape(label)}</text>'
-    )
-
-
-def _curve(series: Series, colour: int, points: list[tuple[float, float, float, float]]) -> str:
-    path = " ".join(f"{a},{b}" for a, b, _, _ in points)
-    dashed = " bound" if series.bound else ""
-    body = f'<polyline class="curve c{colour}{dashed}" points="{path}"/>'
-    dense = " dense" if len(points) > 40 or series.bound else ""
-    for a, b, x, y in points:
-        tip = escape(f"{series.label}: {pretty(y, 4)} at {pretty(x, 4)}")
-        body += f'<circle class="point c{colour}{dense}" cx="{a}" cy="{b}" r="3.2" data-tip="{tip}"/>'
-    return body
-
-
-def _legend(series: Sequence[Series]) -> tuple[str, float]:
-    """The legend above the picture and its height; nothing for a single curve."""
-    if len(series) < 2:
-        return "", 0.0
-    rows: list[list[tuple[float, int, Series]]] = [[]]
-    left = float(LEFT)
-    for number, one in enumerate(series):
-        wide = 36 + 7.8 * len(one.label)
-        if rows[-1] and left + wide > WIDTH - RIGHT:
-            rows.append([])
-            left = float(LEFT)
-        rows[-1].append((left, number % COLOURS, one))
-        left += wide
-    body = ""
-    for index, row in enumerate(rows):
-        at = -18.0 * (len(rows) - index) + 14
-        for left, colour, one in row:
-            dashed = " bound" if one.bound else ""
-            body += (
-                f'<line class="curve c{colour}{dashed}" x1="{left}" x2="{left + 16}" y1="{at - 4}" y2="{at - 4}"/>'
-                f'<text class="legend" x="{left + 21}" y="{at}">{escape(one.label)}</text>'
-            )
-    return body, 18.0 * len(rows)
 
 
 def _axes(ax: Any) -> Any:

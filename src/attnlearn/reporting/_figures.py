@@ -39,18 +39,19 @@ def _numbers(values: Any) -> list[float]:
     return [float(value) for value in values or () if drawable(value, False)]
 
 
+def _ranked(
+    title: str, text: str, values: Any, chosen: int | None, labels: tuple[str, str], **options: Any
+) -> Bars:
+    """Bars of numbers in order, of which the first `chosen` count."""
+    numbers = tuple(_numbers(values))
+    return Bars(title, text, values=numbers, x_label=labels[0], y_label=labels[1], chosen=chosen, **options)
+
+
 def _moment(evidence: Evidence, document: dict[str, Any]) -> Display | None:
-    values = _numbers(evidence["singular_values"])
     chosen = evidence.get("visible")
-    return Bars(
-        "Heads above the noise",
-        f"Singular values of the moment; {chosen} stand above the noise floor, and each stands for a head.",
-        values=tuple(values),
-        x_label="singular value",
-        y_label="size",
-        floor=evidence.get("floor"),
-        chosen=chosen,
-    )
+    text = f"Singular values of the moment; {chosen} stand above the noise floor, and each stands for a head."
+    values, floor = evidence["singular_values"], evidence.get("floor")
+    return _ranked("Heads above the noise", text, values, chosen, ("singular value", "size"), floor=floor)
 
 
 def _count(evidence: Evidence, document: dict[str, Any]) -> Display | None:
@@ -152,29 +153,16 @@ def _hull_error(evidence: Evidence, document: dict[str, Any]) -> Display | None:
 
 
 def _span(evidence: Evidence, document: dict[str, Any]) -> Display | None:
-    values, heads = _numbers(evidence["singular_values"]), evidence.get("num_heads")
-    return Bars(
-        "Dimension of the hull",
-        f"Directions in which the heads differ: {heads - 1 if heads else '?'}, so {heads} heads.",
-        values=tuple(values),
-        x_label="direction",
-        y_label="singular value",
-        chosen=heads - 1 if heads else None,
-        log=True,
-    )
+    heads = evidence.get("num_heads")
+    text = f"Directions in which the heads differ: {heads - 1 if heads else '?'}, so {heads} heads."
+    values, chosen = evidence["singular_values"], heads - 1 if heads else None
+    return _ranked("Dimension of the hull", text, values, chosen, ("direction", "singular value"), log=True)
 
 
 def _search(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     errors = sorted(_numbers(evidence["select_errors"]))
-    return Bars(
-        "Candidates",
-        "Error on the select examples of the best tuples of hull points.",
-        values=tuple(errors),
-        x_label="candidate",
-        y_label="select error",
-        chosen=1,
-        log=True,
-    )
+    text = "Error on the select examples of the best tuples of hull points."
+    return _ranked("Candidates", text, errors, 1, ("candidate", "select error"), log=True)
 
 
 def _probe(evidence: Evidence, document: dict[str, Any]) -> Display | None:
@@ -193,16 +181,9 @@ def _probe(evidence: Evidence, document: dict[str, Any]) -> Display | None:
 
 
 def _separate(evidence: Evidence, document: dict[str, Any]) -> Display | None:
-    values, chosen = _numbers(evidence["singular_values"]), evidence.get("varying_heads")
-    return Bars(
-        "Heads seen in the Jacobians",
-        f"Singular values of the stacked Jacobians; {chosen} of them belong to heads.",
-        values=tuple(values),
-        x_label="singular value",
-        y_label="size",
-        chosen=chosen,
-        log=True,
-    )
+    values, chosen = evidence["singular_values"], evidence.get("varying_heads")
+    text = f"Singular values of the stacked Jacobians; {chosen} of them belong to heads."
+    return _ranked("Heads seen in the Jacobians", text, values, chosen, ("singular value", "size"), log=True)
 
 
 def _polish(evidence: Evidence, document: dict[str, Any]) -> Display | None:

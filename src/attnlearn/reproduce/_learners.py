@@ -1,8 +1,8 @@
 """Every learner on one layer with ±1 tokens, under one budget: what it learned and what that cost.
 
 Spectral and Adam see EXAMPLES examples, sculpting up to SCULPT_EXAMPLES drawn on demand, queries ask what they ask for.
-Adam and sculpting are told the number of heads, the others find it. Two tokens never determine parameters (theory,
-section 1), so *learned* is a relative function error of at most SUCCESS on fresh examples.
+Adam and sculpting are told the number of heads, the others find it. Two tokens never determine parameters
+(docs/mathematics.md, section 1), so *learned* is a relative function error of at most SUCCESS on fresh examples.
 """
 
 from __future__ import annotations

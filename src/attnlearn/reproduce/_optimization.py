@@ -5,6 +5,7 @@
 - `starts_claim`: over many draws of the tokenized mixture, how often each initialization satisfies P1-P3, the
   measured margin beside the explicit lower bound of docs/guarantees.md, and the comparator's loss by evaluation.
 - `attention_claim`: attention moves to the tokens that carry the label.
+- `protocol_claim` (`_protocol.py`): the paper's own protocol, zero start and step 1.0, by number of heads.
 - `bound_claim`: the run-verified bound against the measured mean along training.
 
 Each runs alone in minutes on two cores; `optimization` runs all of them and says how long each took. Numbers only;
@@ -22,6 +23,7 @@ import numpy as np
 
 from attnlearn._precision import precision
 from attnlearn.data import TokenizedMixture
+from attnlearn.reproduce._protocol import protocol_claim
 from attnlearn.training import AttentionModel, TrainConfig, bounds, fit, fit_many, loss_and_gradient
 from attnlearn.training._calibration import CURVATURE_ALLOWANCE
 from attnlearn.training._compare import tangent
@@ -38,7 +40,7 @@ def optimization(
     """All claims; `quick` runs the same code on fewer draws, `show` gets a line when a claim is measured.
 
     >>> sorted(CLAIMS)
-    ['attention', 'bound', 'examples', 'heads', 'starts']
+    ['attention', 'bound', 'examples', 'heads', 'protocol', 'starts']
     """
     figures = {}
     for name, claim in CLAIMS.items():
@@ -215,6 +217,7 @@ def _loss(model: TrainedClassifier, x: np.ndarray, y: np.ndarray) -> float:
 
 CLAIMS = {
     "heads": heads_claim,
+    "protocol": protocol_claim,
     "examples": examples_claim,
     "starts": starts_claim,
     "attention": attention_claim,

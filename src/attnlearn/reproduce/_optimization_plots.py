@@ -12,10 +12,12 @@ _RULES = (("common", "one step for all"), ("sqrt", "step growing like sqrt(H)"))
 
 
 def plot_optimization(figures: dict[str, Any], path: Any) -> None:
-    """Draw whichever claims `figures` holds into one file; the number of heads has three panels."""
+    """Draw whichever claims `figures` holds into one file; the number of heads has three panels, the protocol two."""
     shown = dict(figures)
     if "heads" in figures:
         shown |= {"gap": figures["heads"], "slack": figures["heads"]}
+    if "protocol" in figures:
+        shown |= {"protocol_sqrt": figures["protocol"]}
     plot_panels(shown, _PANELS, path)
 
 
@@ -102,6 +104,25 @@ def _plot_attention(axes: Any, claim: dict[str, Any]) -> None:
     axes.legend(fontsize=8)
 
 
+def _plot_protocol(axes: Any, claim: dict[str, Any], rule: str, title: str) -> None:
+    """Loss curves by number of heads: mean over the trials, with the range of the trials."""
+    steps = claim["curve_steps"]
+    for number, row in enumerate(claim["rows"]):
+        curves = np.array(row[rule]["curves"])
+        axes.loglog(steps, curves.mean(axis=0), color=f"C{number}", label=f"H = {row['heads']}")
+        axes.fill_between(steps, curves.min(axis=0), curves.max(axis=0), color=f"C{number}", alpha=0.2)
+    axes.set(xlabel="steps", ylabel="training loss", title=f"zero start, {title}, {claim['trials']} trials")
+    axes.legend(fontsize=8)
+
+
+def _plot_paper(axes: Any, claim: dict[str, Any]) -> None:
+    _plot_protocol(axes, claim, "constant", "step 1")
+
+
+def _plot_ours(axes: Any, claim: dict[str, Any]) -> None:
+    _plot_protocol(axes, claim, "sqrt", "step sqrt(H)")
+
+
 def _plot_bound(axes: Any, claim: dict[str, Any]) -> None:
     curves = claim["curves"]
     for name, label in (("bound", "run-verified bound"), ("mean_loss", "measured mean"), ("loss", "loss")):
@@ -117,5 +138,7 @@ _PANELS = {
     "examples": _plot_examples,
     "starts": _plot_starts,
     "attention": _plot_attention,
+    "protocol": _plot_paper,
+    "protocol_sqrt": _plot_ours,
     "bound": _plot_bound,
 }

@@ -67,6 +67,15 @@ def _attention(claim: dict[str, Any]) -> str:
     return f"share of attention on relevant tokens by steps, {shares} (uniform {claim['uniform_share']:.2f})"
 
 
+def _protocol(claim: dict[str, Any]) -> str:
+    parts = []
+    for rule, words in (("constant", "step 1.0"), ("sqrt", "step sqrt(H)")):
+        for name in ("test_loss", "attention"):
+            told = ", ".join(f"{row['heads']}: {np.mean(row[rule][name]):.2g}" for row in claim["rows"])
+            parts.append(f"{name.replace('_', ' ')} at {words}: {told}")
+    return f"zero start, {claim['trials']} trials of {claim['steps']} steps, by number of heads, {'; '.join(parts)}"
+
+
 def _bound(claim: dict[str, Any]) -> str:
     return f"run-verified bound over measured mean {claim['ratio']:.2f}, {claim['violations']} violations"
 
@@ -76,5 +85,6 @@ _TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "examples": _examples,
     "starts": _starts,
     "attention": _attention,
+    "protocol": _protocol,
     "bound": _bound,
 }

@@ -67,8 +67,8 @@ class Batch:
 
     def take(self, chosen: Int[np.ndarray, "i"]) -> Batch:
         """The sequences at `chosen`, with their units."""
-        parts = (self.x, self.y, self.mask, self.groups)
-        return Batch(*(None if part is None else part[chosen] for part in parts))
+        mask, groups = (None if part is None else part[chosen] for part in (self.mask, self.groups))
+        return Batch(self.x[chosen], self.y[chosen], mask, groups)
 
     def astype(self, dtype: Any) -> Batch:
         """The same examples in another precision."""

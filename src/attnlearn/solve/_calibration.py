@@ -191,7 +191,7 @@ those of the rxnmapper layer raise the smallest eigenvalue from 0.0020 to 0.018 
 of 1,060."""
 STEPS_MOST = 60
 """Outer steps of a refinement at most; fits of one head, which took 7 to 21, and fixed-point iterations have half of them."""
-LANCZOS_BLOCK = 32
+LANCZOS_BLOCK = 16
 """Lanczos steps between checks."""
 DRAWS = 4
 """Draws of noise behind a standard error; a head has many numbers, so few suffice."""

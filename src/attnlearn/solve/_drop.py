@@ -4,10 +4,10 @@ Dropping head i and refitting every other W_j raises the least squares cost by e
 
     tr(W_i^T [(G^-1)_ii]^-1 W_i),        G = P^T P,  P = [alpha_1 X, ..., alpha_m X, 1]
 
-so one Gram matrix prices all drops, refit included, and its blocks price what can be dropped after them.
+so one Gram matrix has the costs of all drops, refit included, and its blocks those of what can be dropped after them.
 
 Cost: the Gram matrix, O(rows (m d)^2), and a Cholesky factor for every head dropped. What can fail: redundant heads make G
-singular; the ridge in its factor then prices each of them at about nothing, which is right.
+singular; the ridge in its factor then finds each of them to cost about nothing, which is right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_s
 from attnlearn.solve._white import Whitening, whitening
 
 
-class Ground:
+class WhitenedRegression:
     """Fit examples in white coordinates, and least squares for W and b on them."""
 
     def __init__(self, held: Batch, causal: bool) -> None:
@@ -67,15 +67,17 @@ class Ground:
         return in_precision(RIDGE, self.dtype)
 
 
-def drop_prices(inside: Parameters, ground: Ground) -> Float[np.ndarray, "m"]:
+def drop_costs(inside: Parameters, ground: WhitenedRegression) -> Float[np.ndarray, "m"]:
     """By how much the relative squared error grows when a head is dropped and the others refitted."""
     matrix, moment = ground.normal(inside)
     with on_threads():
-        return _prices(matrix, moment, inside.theta.shape[1], ground)
+        return _costs(matrix, moment, inside.theta.shape[1], ground)
 
 
-def drop_order(inside: Parameters, ground: Ground) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
-    """The heads that remain after each drop, the cheapest first, and the root of its price, down to one head."""
+def drop_order(
+    inside: Parameters, ground: WhitenedRegression
+) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
+    """The heads that remain after each drop, the cheapest first, and the root of its cost, down to one head."""
     matrix, moment = ground.normal(inside)
     m, d = inside.theta.shape[:2]
     columns = np.arange(m * d).reshape(m, d)
@@ -83,21 +85,23 @@ def drop_order(inside: Parameters, ground: Ground) -> Iterator[tuple[Int[np.ndar
     while len(kept) > 1:
         own = np.append(columns[kept].reshape(-1), m * d)
         with on_threads():
-            prices = _prices(matrix[np.ix_(own, own)], moment[own], d, ground)
-        least = int(np.argmin(prices))
+            costs = _costs(matrix[np.ix_(own, own)], moment[own], d, ground)
+        least = int(np.argmin(costs))
         kept = np.delete(kept, least)
-        yield kept, float(np.sqrt(max(prices[least], 0.0)))
+        yield kept, float(np.sqrt(max(costs[least], 0.0)))
 
 
-def _prices(matrix: np.ndarray, moment: np.ndarray, d: int, ground: Ground) -> Float[np.ndarray, "m"]:
+def _costs(
+    matrix: np.ndarray, moment: np.ndarray, d: int, ground: WhitenedRegression
+) -> Float[np.ndarray, "m"]:
     factor = inverse_factor(matrix, ground.ridge)
     linear = factor.T @ (factor @ moment)
-    prices = np.empty(len(matrix) // d)
-    for head in range(len(prices)):
+    costs = np.empty(len(matrix) // d)
+    for head in range(len(costs)):
         block = slice(head * d, (head + 1) * d)
         own = factor[:, block].T @ factor[:, block]
-        prices[head] = np.sum(linear[block] * np.linalg.solve(own, linear[block]))
-    return prices / ground.total
+        costs[head] = np.sum(linear[block] * np.linalg.solve(own, linear[block]))
+    return costs / ground.total
 
 
 def select(inside: Parameters, heads: np.ndarray) -> Parameters:

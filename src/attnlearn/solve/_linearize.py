@@ -72,10 +72,15 @@ def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool)
     """Patterns, values and mixed tokens of one chunk."""
     x = chunk.x
     alpha, kept = patterns(scores, x, turn(x), chunk.keep, causal)
-    w, _ = split_linear(linear, scores.heads)
-    n, k, m, _ = alpha.shape
-    values = project(x, w).transpose(0, 2, 1, 3).reshape(n, m * k, w.shape[-1])
+    values = values_of(x, split_linear(linear, scores.heads)[0])
     return Local(scores, x, alpha, kept, values, turn(values), mixed(alpha, x, chunk.keep))
+
+
+def values_of(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The values V (n, m k, o) of all heads on one chunk."""
+    n, k, _ = x.shape
+    m, _, o = w.shape
+    return project(x, w).transpose(0, 2, 1, 3).reshape(n, m * k, o)
 
 
 def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: bool) -> Linearization:
@@ -92,16 +97,23 @@ def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: 
 
 def forward_derivative(tangent: Scores, at: Local) -> np.ndarray:
     """dF (n, k, o) of one chunk along a direction of the scores."""
-    n, k, m, _ = at.alpha.shape
-    change = at.scores.jvp(tangent, at.kept)
-    return _through_softmax(change, at.alpha).reshape(n, k, m * k) @ at.values
+    return weights_derivative(tangent, at) @ at.values
 
 
 def reverse_derivative(u: np.ndarray, at: Local) -> Scores:
     """The adjoint: gradient in the scores of <u, F> for u (n, k, o)."""
+    return weights_adjoint(u @ at.turned_values, at)
+
+
+def weights_derivative(tangent: Scores, at: Local) -> np.ndarray:
+    """dalpha (n, query, m key) of one chunk along a direction of the scores."""
     n, k, m, _ = at.alpha.shape
-    change = _through_softmax((u @ at.turned_values).reshape(n, k, m, k), at.alpha)
-    return at.scores.vjp(change, at.kept)
+    return _through_softmax(at.scores.jvp(tangent, at.kept), at.alpha).reshape(n, k, m * k)
+
+
+def weights_adjoint(change: np.ndarray, at: Local) -> Scores:
+    """The adjoint: gradient in the scores of <change, alpha>, in the memory of `change` (n, query, m key)."""
+    return at.scores.vjp(_through_softmax(change.reshape(at.alpha.shape), at.alpha), at.kept)
 
 
 def _through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ eliminated unknowns) is its own affair. The driver owns the rest: which of the i
 how each one's damping changes, when each one stops.
 
 Cost: one proposal and one evaluation per step, over the problems that still move. A step is tried once: a problem whose step is
-refused keeps its place and goes on with more damping beside the others, so no problem waits for another. What can fail: a start
+refused keeps its place and goes on with more damping beside the others, so no problem waits for another. BLAS gets one thread: on
+matrices this small several wait for each other. What can fail: a start
 may lead to a worse optimum; `cost` tells.
 """
 
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from attnlearn.engine._threads import limited_blas
 
 Fit = tuple[np.ndarray, ...]
 """What is known at a point, the squared residual first; the first axis of every array is the problem."""
@@ -59,6 +62,7 @@ class Descended(NamedTuple):
     steps: int
 
 
+@limited_blas(1)
 def descend(problem: LeastSquares, start: np.ndarray, damping: float, stopping: Stopping) -> Descended:
     """The optimum near every start, as far as the steps go; `damping` is the first one.
 

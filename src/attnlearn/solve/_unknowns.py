@@ -1,6 +1,11 @@
-"""How many numbers a layer has that are free, and how many sequences determine them: equations per unknown."""
+"""How many numbers a layer has that are free, and how many sequences and combinations of outputs determine them.
+
+Both count equations per unknown.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Scores
@@ -51,3 +56,18 @@ def sequences_wanted(
         least_rows,
     )
     return rows / tokens
+
+
+def outputs_wanted(scores: Scores, out: int, tokens: float, causal: bool) -> int:
+    """Random combinations of the outputs that tell as much of the scores as all of them; all if half of them would not do.
+
+    The change of a row lies in the span of the differences between its values, m (k - 1) directions; combinations in that
+    number see all of it.
+    """
+    few = max(calibration.PIECE, int(np.ceil(scores.directions(tokens, causal))))
+    return few if out >= 2 * few else out
+
+
+def combinations(out: int, few: int, seed: int) -> np.ndarray:
+    """Random orthonormal columns (out, few): outputs times these are no larger, so what they show of a layer all outputs show."""
+    return np.linalg.qr(np.random.default_rng([seed, 0x0075]).standard_normal((out, few)))[0]

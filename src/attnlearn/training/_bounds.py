@@ -106,6 +106,17 @@ def run_bound(
     return bound + 3 * violations / (2 * num_steps)
 
 
+def weighted_right_side(
+    distance: float, distance_end: float, loss_star: float, total: float, squares: float, absorbed: float
+) -> float:
+    """(2/3) sum eta_k L_k <= (4/3) L* sum eta_k + (D^2 - D_K^2)/2 + (1/2) sum eta_k^2 ‖grad L_k‖^2 + sum eta_k f_k, this side.
+
+    >>> weighted_right_side(2.0, 1.0, 0.75, 3.0, 0.5, 0.25)
+    5.0
+    """
+    return 4 * loss_star * total / 3 + (distance**2 - distance_end**2) / 2 + squares / 2 + absorbed
+
+
 def descent_bound(loss_start: Any, violations: Any) -> Any:
     """L_k <= L_0 + sum_j e_j for every k, hence for every mean: what descent alone gives.
 

@@ -43,6 +43,16 @@ of the quasi-convexity inequality at most max(L_k, L*) / 3."""
 CURVATURE_ALLOWANCE = 12 / 169
 """s in the realizability radius: under the heads condition (beta2 / sqrt H) D^2 <= 24/169 = 2 s."""
 
+ABSORBED = 0.01
+"""Share of the run-verified bound of any steps that may absorb violations of quasi-convexity. A choice: the bound holds whatever the
+share is, but a bound made of violations says that the comparator explains nothing."""
+
+HEADS_RATIO = 26 / 3
+"""c in sqrt(H) = c beta2 D^2 of the test-loss corollary: C = exp(8.5 / (c - 13/6)) is 3.7 there. It exceeds `HEADS_FACTOR`."""
+
+TRAIN_SHARE = 1 / 8
+"""L* of the test-loss corollary as a share of the loss: the training loss is at most 4 L*, half of it (derived)."""
+
 GENERALIZATION_FACTOR = 8.5
 """2 * 17/4: eta sum L_k <= (17/4) D^2, and the stability bound has a factor 2."""
 

@@ -3,7 +3,7 @@
 - *a-priori* (codes A): the premises and the bound of the training theorem at this comparator. Usually wants
   astronomically many heads; the number is printed.
 - *run-verified* (codes R): descent (i) and quasi-convexity (ii) at every step of this run, and the bound that
-  follows without any other premise. The claim is established only if the bound says something: it is below the loss
+  follows without any other premise; for steps of other lengths than a constant times the gradient see `_any_steps.py`. The claim is established only if the bound says something: it is below the loss
   at the start and below the loss of guessing. `certified` means this tier.
 - *measured* (codes M, `_held_out.py`): held-out error and loss with intervals.
 - *generalization* (codes G): one draw of the stability bound and the replayed leave-one-out runs. Neither is a
@@ -21,34 +21,21 @@ import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn.training import _bounds
+from attnlearn.training._any_steps import any_checks, strides
 from attnlearn.training._calibration import DIVERGED, INFORMATIVE, ROUNDING_UNITS
+from attnlearn.training._evidence import ROUNDING_ASSUMED, RunEvidence, quasi_convexity
 from attnlearn.training._problem import Problem
-
-ROUNDING_ASSUMED = (f"rounding changes no term by more than {ROUNDING_UNITS} units in the last place",)
-
-
-class RunEvidence(NamedTuple):
-    """A run's trace in float64: entries 0..K, the last at theta_K; comparator, distances, step."""
-
-    loss: np.ndarray
-    gradient_sq: np.ndarray
-    inner: np.ndarray
-    norm: np.ndarray
-    step: float
-    loss_star: float
-    distance: float
-    distance_end: float
-    comparator_norm: float
 
 
 class RunVerdict(NamedTuple):
-    """Violations of (i) and (ii) per step, which of them exceed rounding, and the bound."""
+    """Violations of (i) and (ii) per step, which of them exceed rounding, the bound on the mean loss and that on the last."""
 
     descent: np.ndarray
     convexity: np.ndarray
     real: int
     bound: float
     mean: float
+    last: float
 
 
 def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
@@ -56,7 +43,7 @@ def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
     loss, gain = run.loss, run.step * run.gradient_sq[:-1] / 2
     descent = np.maximum(loss[1:] - loss[:-1] + gain, 0)
     largest = np.maximum(loss[:-1], run.loss_star)
-    convexity = np.maximum(loss[:-1] - run.loss_star - run.inner[:-1] - largest / 3, 0)
+    convexity = quasi_convexity(run)
     gradient = np.sqrt(run.gradient_sq[:-1])
     reach = run.distance + run.step * np.cumsum(gradient)
     unit = ROUNDING_UNITS * eps
@@ -74,7 +61,9 @@ def verify_run(run: RunEvidence, eps: float) -> RunVerdict:
         float(descent.sum() + convexity.sum()),
     )
     bound = min(bound, _bounds.descent_bound(loss[0], descent.sum()))
-    return RunVerdict(descent, convexity, real, float(bound), float(loss[1:].mean()))
+    # L_K <= L_k + the e_j after k, for every k: the last loss is at most the mean and all violations of descent.
+    last = float(bound + descent.sum())
+    return RunVerdict(descent, convexity, real, float(bound), float(loss[1:].mean()), last)
 
 
 def bounds_along(run: RunEvidence, verdict: RunVerdict) -> np.ndarray:
@@ -91,18 +80,29 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
     """The run-verified tier: one claim, its checks, its figures."""
     num = len(run.loss) - 1
     text = f"mean training loss over steps 1..{num}"
-    if problem.optimizer != "gd":
-        why = "the run-verified tier is about gradient descent with a constant step"
+    guessing = _bounds.guessing_loss(float(np.mean(problem.y > 0)))
+    if problem.optimizer == "adam":
+        why = "the run-verified tier is about steps along the gradient, and Adam's are not"
         checks = [Check(code, Status.NOT_APPLICABLE, text=why) for code in ("R.violations", "R.bound")]
         return Claim.stated("R", f"{text}: not claimed ({why})", False, {"reason": why}), checks, {}
+    if problem.optimizer != "gd":
+        return any_checks(
+            run, strides(problem.optimizer, run.step, run.loss[:-1], run.gradient_sq[:-1]), guessing
+        )
     verdict = verify_run(run, float(np.finfo(problem.dtype).eps))
-    guessing = _bounds.guessing_loss(float(np.mean(problem.y > 0)))
     known = min(float(run.loss[0]), guessing)
     checks = [
         Check.compare(
             "R.violations", verdict.real, 0, unit="steps", text="violations of descent or quasi-convexity"
         ),
         Check.compare("R.bound", verdict.mean, verdict.bound, unit="loss", text=f"{text} against its bound"),
+        Check.compare(
+            "R.last",
+            float(run.loss[-1]),
+            verdict.last,
+            unit="loss",
+            text="loss after the last step against its bound",
+        ),
         Check.compare(
             "R.says",
             verdict.bound,
@@ -115,6 +115,8 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
     figures = {
         "bound": verdict.bound,
         "measured": verdict.mean,
+        "last_bound": verdict.last,
+        "last": float(run.loss[-1]),
         "ratio": verdict.bound / verdict.mean,
         "loss_start": float(run.loss[0]),
         "guessing": guessing,

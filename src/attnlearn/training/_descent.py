@@ -1,8 +1,9 @@
-"""Full-batch descent in one compiled loop: gradient descent, normalized and Polyak steps, Adam.
+"""Full-batch descent in one compiled loop: gradient descent, normalized, Polyak and decaying steps, Adam.
 
     gd          theta - eta grad L                       the method of the theorems
     normalized  theta - eta grad L / ‖grad L‖
     polyak      theta - min(eta, L / ‖grad L‖^2) grad L   (the infimum of the logistic loss is 0)
+    decaying    theta - eta grad L / sqrt(k + 1)          at step k = 0, 1, ...
     adam        for comparison
 
 Every step leaves its evidence: loss, squared gradient norm, <grad L, theta - theta*> against the comparator,
@@ -27,7 +28,7 @@ from attnlearn.training._leave_one_out import advance_distances
 from attnlearn.training._loss import Chunks, Evaluation, evaluate_many, evaluate_packed
 from attnlearn.training._model import Array, Model, Packed, Weights
 
-OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
+OPTIMIZERS = ("gd", "normalized", "polyak", "decaying", "adam")
 
 
 class State(NamedTuple):
@@ -109,11 +110,13 @@ def evidence(
     )
 
 
-def _stride(optimizer: str, step: Array, loss: Array, gradient_sq: Array) -> Array:
-    """What the direction is multiplied by: one number, or one for each run."""
+def _stride(optimizer: str, step: Array, loss: Array, gradient_sq: Array, count: Array) -> Array:
+    """What the direction is multiplied by after `count` steps: one number, or one for each run."""
     safe = jnp.maximum(gradient_sq, jnp.finfo(step.dtype).tiny)
     if optimizer == "normalized":
         return step / jnp.sqrt(safe)
+    if optimizer == "decaying":
+        return step / jnp.sqrt(1 + count).astype(step.dtype)
     return jnp.minimum(step, loss / safe) if optimizer == "polyak" else step
 
 
@@ -163,7 +166,7 @@ def advance(
         state, trace = carry
         result = evaluate_packed(model, state.weights, scales, chunks)
         gradient_sq = dot(result.gradient, result.gradient)
-        stride = _stride(optimizer, rates.step, result.loss, gradient_sq)
+        stride = _stride(optimizer, rates.step, result.loss, gradient_sq, state.count)
         moved = _update(state, optimizer, result.gradient, stride)
         if optimizer == "adam":
             inner = away(state.weights, star, result.gradient)
@@ -220,11 +223,13 @@ def advance_many(
         gradient, stride = result.gradient, step
         if optimizer in ("normalized", "polyak"):  # a stride for each run
             single = apart(gradient)
-            strides = _stride(optimizer, step, entry.loss, jax.vmap(dot)(single, single))
+            strides = _stride(optimizer, step, entry.loss, jax.vmap(dot)(single, single), states.count)
             gradient = together(
                 jax.vmap(lambda g, s: jax.tree.map(lambda part: s * part, g))(single, strides)
             )
             stride = jnp.ones_like(step)
+        elif optimizer == "decaying":
+            stride = _stride(optimizer, step, entry.loss, entry.loss, states.count)
         return _update(states, optimizer, gradient, stride), curves
 
     empty = jnp.full((SEGMENT_STEPS, runs), jnp.nan, scales.dtype)

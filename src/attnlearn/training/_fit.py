@@ -21,9 +21,9 @@ from attnlearn._precision import precision
 from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, learn
+from attnlearn.training._any_steps import bounds_along_any, strides
 from attnlearn.training._calibration import CURVE_POINTS
 from attnlearn.training._certify import (
-    RunEvidence,
     a_priori_checks,
     assemble,
     bounds_along,
@@ -31,6 +31,7 @@ from attnlearn.training._certify import (
     run_checks,
     verify_run,
 )
+from attnlearn.training._evidence import RunEvidence
 from attnlearn.training._held_out import measured_checks
 from attnlearn.training._model import Model, Weights
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
@@ -223,6 +224,11 @@ def _curves(problem: Problem, run: RunEvidence, state: TrainState) -> dict[str, 
     if problem.optimizer == "gd":
         bound = bounds_along(run, verify_run(run, float(np.finfo(problem.dtype).eps)))
         mean = np.cumsum(run.loss[1:]) / np.arange(1, num + 1)
+        curves["bound"] = np.concatenate([[np.nan], bound])[kept]
+        curves["mean_loss"] = np.concatenate([[np.nan], mean])[kept]
+    elif problem.optimizer != "adam":
+        eta = strides(problem.optimizer, run.step, run.loss[:-1], run.gradient_sq[:-1])
+        bound, mean = bounds_along_any(run, eta)
         curves["bound"] = np.concatenate([[np.nan], bound])[kept]
         curves["mean_loss"] = np.concatenate([[np.nan], mean])[kept]
     return {name: np.asarray(values).tolist() for name, values in curves.items()}

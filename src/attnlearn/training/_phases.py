@@ -18,7 +18,7 @@ from attnlearn.training._calibration import DIVERGED, MAX_HALVINGS, ROUNDING_UNI
 from attnlearn.training._compare import choose_comparator, choose_step, tangent, to_device
 from attnlearn.training._descent import Rates, State, Trace, advance, finish, start
 from attnlearn.training._fit import TrainState, with_weights
-from attnlearn.training._initialize import first_step_size, initialize, largest_head
+from attnlearn.training._initialize import first_step_size, largest_head
 from attnlearn.training._leave_one_out import first_distance
 from attnlearn.training._loss import Chunks, cut
 from attnlearn.training._model import Weights, equal_scales
@@ -28,15 +28,7 @@ from attnlearn.training._replay import replay_runs
 
 def initialize_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[TrainState, dict]:
     """theta_0 with B2 and B_Phi."""
-    weights = initialize(
-        problem.model,
-        problem.init,
-        problem.x,
-        problem.y,
-        problem.num_heads,
-        tools.rng("initialize"),
-        problem.config.init_scale,
-    )
+    weights = problem.first_weights(tools.rng("initialize"))
     chunks, scales = _data(problem)
     _, margins, _ = finish(problem.model, weights, chunks, scales, weights)
     head, value = largest_head(weights), float(jnp.max(jnp.abs(margins)))
@@ -49,7 +41,7 @@ def compare_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[Tr
     chunks, _ = _data(problem)
     found = tangent(problem, begin, tools.rng("tangent"))
     step = choose_step(problem, begin, found, chunks)
-    star = choose_comparator(problem, begin, found, step, chunks)
+    star = choose_comparator(problem, begin, found, _pace(problem, begin, step), chunks)
     info = {
         "gamma": found.margin,
         "tangent_examples": found.examples,
@@ -67,6 +59,17 @@ def compare_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[Tr
         distance=star.distance,
     )
     return state, info
+
+
+def _pace(problem: Problem, begin: Weights, step: float) -> float:
+    """The expected mean length of a step as a multiple of the gradient, which the comparator's cost is about."""
+    if problem.optimizer == "decaying":
+        return 2 * step / problem.max_steps**0.5
+    if problem.optimizer != "normalized":
+        return step
+    chunks, scales = _data(problem)
+    entry, _, _ = finish(problem.model, begin, chunks, scales, begin)
+    return float(step / np.sqrt(max(float(entry.gradient_sq), np.finfo(np.float32).tiny)))
 
 
 def descend_phase(problem: Problem, state: TrainState, tools: Tools) -> tuple[TrainState, dict]:

@@ -24,10 +24,11 @@ from attnlearn.training import _bounds
 from attnlearn.training._calibration import CURVATURE_ALLOWANCE, PLAN_TARGETS
 from attnlearn.training._compare import tangent, to_device
 from attnlearn.training._descent import finish
-from attnlearn.training._initialize import initialize, largest_head, read_out_norm
+from attnlearn.training._initialize import largest_head, read_out_norm
 from attnlearn.training._loss import cut
 from attnlearn.training._model import Model, equal_scales
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
+from attnlearn.training._test_loss import TestTarget, test_target
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Plan:
     practical_step: float
     targets: tuple[Target, ...] = ()
     table: tuple[dict[str, Any], ...] = field(default=())
+    test: TestTarget | None = None
 
     @property
     def separable(self) -> bool:
@@ -100,6 +102,11 @@ class Plan:
                 f"loss {target.loss:g}: D {target.distance:.3g}, heads {target.heads_needed:.3g}, "
                 f"step {target.step:.3g}, steps {target.steps:.3g}"
             )
+        if self.test is not None:
+            lines.append(
+                f"expected test loss {self.test.loss:g}: examples {self.test.examples:.3g}, steps {self.test.steps:.3g}, heads "
+                f"{self.test.heads:.3g}, provided that {' and '.join(self.test.assumes)}"
+            )
         for row in self.table:
             lines.append("  " + ", ".join(f"{name} {_show(value)}" for name, value in row.items()))
         return "\n".join(lines)
@@ -115,12 +122,15 @@ def plan(
     *,
     num_heads: int,
     init: str = "first-step",
+    test_loss: float | None = None,
     heads: Iterable[int] | None = None,
     seed: int = 0,
     model: Model | None = None,
     config: TrainConfig | None = None,
 ) -> Plan:
     """What the theory predicts before training, also for the other head counts in `heads`.
+
+    With `test_loss` also the examples, steps and heads after which the expected loss on new examples is at most that.
 
     >>> from attnlearn.data import TokenizedMixture
     >>> x, y = TokenizedMixture(tokens=4, dim=6).sample(20, seed=0)
@@ -130,11 +140,13 @@ def plan(
     settings = {"init": init, "model": model, "config": config}
     problem = make_problem(x, y, num_heads=num_heads, **settings)
     seed = require_count(seed, "seed", least=0)
+    rule = "must lie between 0 and log 2, the loss of guessing"
+    require(test_loss is None or 0 < test_loss < math.log(2), "test_loss", rule, test_loss)
     require(heads is None or isinstance(heads, Iterable), "heads", "must be several head counts", heads)
     others = dict.fromkeys((max(1, num_heads // 4), num_heads, 4 * num_heads)) if heads is None else heads
     rows = []
     for count in others:
-        one = _plan(make_problem(x, y, num_heads=count, **settings), seed)
+        one = _plan(make_problem(x, y, num_heads=count, **settings), seed, None)
         reach = one.targets[-1] if one.targets else None
         rows.append(
             {
@@ -146,22 +158,14 @@ def plan(
                 "steps": reach.steps if reach else math.inf,
             }
         )
-    main = _plan(problem, seed)
+    main = _plan(problem, seed, test_loss)
     return Plan(**{**main.__dict__, "table": tuple(rows)})
 
 
-def _plan(problem: Problem, seed: int) -> Plan:
+def _plan(problem: Problem, seed: int, test_loss: float | None) -> Plan:
     tools = Tools(seed=seed)
     with precision(problem.dtype):
-        begin = initialize(
-            problem.model,
-            problem.init,
-            problem.x,
-            problem.y,
-            problem.num_heads,
-            tools.rng("initialize"),
-            problem.config.init_scale,
-        )
+        begin = problem.first_weights(tools.rng("initialize"))
         chunks = to_device(cut(problem.x, problem.y, problem.num_heads))
         entry, margins, _ = finish(
             problem.model, begin, chunks, equal_scales(problem.num_heads, problem.dtype), begin
@@ -169,9 +173,12 @@ def _plan(problem: Problem, seed: int) -> Plan:
         found = tangent(problem, begin, tools.rng("tangent"))
         value, loss = float(np.abs(np.asarray(margins)).max()), float(entry.loss)
     targets: tuple[Target, ...] = ()
+    test: TestTarget | None = None
     if found.margin > 0:
         norm = read_out_norm(begin)
         targets = tuple(_target(problem, found.margin, value, loss, norm, eps) for eps in PLAN_TARGETS)
+        if test_loss is not None:
+            test = test_target(problem, found.margin, value, loss, norm, test_loss)
     return Plan(
         problem.num_heads,
         problem.init,
@@ -181,6 +188,7 @@ def _plan(problem: Problem, seed: int) -> Plan:
         problem.radius,
         4 / found.eigenvalue,
         targets,
+        test=test,
     )
 
 

@@ -20,8 +20,8 @@ from attnlearn.training._calibration import (
     REPLAYS,
 )
 from attnlearn.training._descent import OPTIMIZERS
-from attnlearn.training._initialize import INITIALIZATIONS
-from attnlearn.training._model import AttentionModel, Model
+from attnlearn.training._initialize import INITIALIZATIONS, initialize
+from attnlearn.training._model import AttentionModel, Model, Weights
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ class Problem:
             return float(self.model.beta1(tokens, radius, norm)), float(
                 self.model.beta2(tokens, radius, norm)
             )
+
+    def first_weights(self, rng: np.random.Generator) -> Weights:
+        """theta_0."""
+        start = self.model, self.init, self.x, self.y, self.num_heads
+        return initialize(*start, rng, self.config.init_scale)
 
     @property
     def first_step(self) -> Any:

@@ -8,6 +8,7 @@ towards this sample's examples being seen. Cost: as many evaluations as the run 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from attnlearn._jax import jnp
 from attnlearn.engine import Tools
 from attnlearn.training._calibration import DIVERGED, SEGMENT_STEPS
 from attnlearn.training._descent import Rates, advance, finish, start
-from attnlearn.training._initialize import initialize
 from attnlearn.training._loss import Chunks, cut
 from attnlearn.training._model import Weights, equal_scales
 from attnlearn.training._problem import Problem
@@ -60,9 +60,7 @@ def replay(
     weight[index] = 0
     labels = problem.y.copy()
     labels[index] = 0  # the first-step start is a sum of y_i terms: without example i
-    begin = initialize(
-        problem.model, problem.init, problem.x, labels, problem.num_heads, rng, problem.config.init_scale
-    )
+    begin = replace(problem, y=labels).first_weights(rng)
     chunks = Chunks(*map(jnp.asarray, cut(problem.x, problem.y, problem.num_heads, weight)))
     scales = equal_scales(problem.num_heads, problem.dtype)
     current = start("gd", Weights(*map(jnp.asarray, begin)), jnp.zeros((), problem.dtype))

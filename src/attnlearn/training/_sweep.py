@@ -26,7 +26,6 @@ from attnlearn.engine._threads import in_order
 from attnlearn.training._calibration import SEGMENT_STEPS, SWEEP_HEADS
 from attnlearn.training._compare import to_device, working_set
 from attnlearn.training._descent import Curves, advance_many, start
-from attnlearn.training._initialize import initialize
 from attnlearn.training._loss import cut
 from attnlearn.training._model import AttentionModel, Model, Weights
 from attnlearn.training._problem import Problem, TrainConfig, make_problem
@@ -120,8 +119,7 @@ def _block_size(runs: int, most_heads: int) -> int:
 
 def _start(problem: Problem, seed: int) -> Weights:
     rng = np.random.default_rng([seed, zlib.crc32(b"initialize")])  # the start of `fit` with this seed
-    scale = problem.config.init_scale
-    return initialize(problem.model, problem.init, problem.x, problem.y, problem.num_heads, rng, scale)
+    return problem.first_weights(rng)
 
 
 def _step(problems: list[Problem], seed: int) -> float:

@@ -15,11 +15,16 @@ COUNTED = Claim("C2", "two heads", established=True)
 
 
 def bounds_of(
-    layer: AttentionLayer, x: np.ndarray, error: float, rank: int | None = None, support=None
+    layer: AttentionLayer,
+    x: np.ndarray,
+    error: float,
+    rank: int | None = None,
+    support=None,
+    enough: float = calibration.APART_LEAST / calibration.STANDS_OUT,
 ) -> Bounds:
-    fitted = Batch(x, layer(x))
+    fitted, scale = Batch(x, layer(x)), example_scale(Batch(x, layer(x)))
     return parameter_bounds(
-        layer, fitted, error=error, scale=example_scale(fitted), support=support, rank=rank, on_step=None
+        layer, fitted, error=error, scale=scale, support=support, rank=rank, enough=enough, on_step=None
     )
 
 
@@ -136,3 +141,11 @@ def test_a_flat_head_is_measured_by_the_largest(layer, x):
     flat = layer.replace(theta=layer.theta * np.array([1.0, 0.0])[:, None, None])
     claim, _ = claim_of(flat, bounds_of(flat, x, 1e-13))
     assert "a Theta of zero: relative to the largest" in claim.text
+
+
+def test_a_bound_that_changes_a_claim_is_sharp(layer, x):
+    """Where a rough bound is not enough, the sharp one takes its place."""
+    rough, sharp = bounds_of(layer, x, 1e-13), bounds_of(layer, x, 1e-13, enough=0.0)
+    assert sharp.worst <= rough.worst
+    assert sharp.conditioning.guaranteed >= (1 - calibration.ENOUGH_SHARE) * sharp.conditioning.eigenvalue
+    assert rough.conditioning.guaranteed >= calibration.ENOUGH_SHARE * rough.conditioning.eigenvalue

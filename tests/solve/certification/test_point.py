@@ -7,7 +7,15 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.solve._chunks import on_threads
-from attnlearn.solve.certification._point import free_coordinates, joint_product, original, prepare, size_of
+from attnlearn.solve.certification._point import (
+    free_coordinates,
+    kernels,
+    original,
+    output_product,
+    prepare,
+    score_product,
+    size_of,
+)
 
 
 @pytest.fixture(params=[None, 2], ids=["whole", "factors"])
@@ -17,32 +25,61 @@ def problem(request, rng, seed):
     return layer, x, prepare(layer, x, None, request.param, joint=False, dtype=np.float64)
 
 
-def test_the_product_is_symmetric_and_positive(problem, rng):
+def test_the_products_are_symmetric_and_positive(problem, rng):
     _, _, point = problem
     a, b = rng.standard_normal((2, size_of(point)))
     with on_threads():
-        assert a @ joint_product(point, b) == pytest.approx(b @ joint_product(point, a), rel=1e-6)
-        assert a @ joint_product(point, a) > 0
+        kernel = kernels(point)
+        for product in (lambda t: score_product(point, t), lambda t: output_product(point, kernel, t)):
+            assert a @ product(b) == pytest.approx(b @ product(a), rel=1e-6)
+            assert a @ product(a) > 0
+        assert a @ output_product(point, kernel, a) > a @ score_product(point, a)  # W and b undo a part
 
 
-def test_the_product_is_the_change_of_the_outputs(problem, rng):
-    """t^T A t is the squared change of the outputs along t, here by central differences of the layer itself."""
+def test_the_products_are_the_change_of_the_outputs(problem, rng):
+    """t^T A t is the squared change of the outputs along t, here by central differences of the layer itself, and t^T S t the part
+    that no W and b can give."""
     layer, x, point = problem
     t = rng.standard_normal(size_of(point))
     with on_threads():
         free = free_coordinates(point, t)
-        square = free.flat() @ joint_product(point, t)
-        moved = original(point, point.by.apply(free.scores), point.at.factor.T @ free.linear)
+        change_squared, undone_squared = (
+            free @ product for product in (output_product(point, kernels(point), t), score_product(point, t))
+        )
+        moved = original(point, point.by.apply(point.at.scores.shaped(free)), np.zeros_like(point.linear))
     h = 1e-6
     ends = [
-        AttentionLayer(*(own + sign * h * change for own, change in zip(layer.parameters, moved)))
+        layer.replace(theta=layer.theta + sign * h * moved.theta, query_bias=layer.query_bias + sign * h * moved.query_bias)
         for sign in (1, -1)
-    ]
+    ]  # fmt: skip
     change = (ends[0](x) - ends[1](x)) / (2 * h)
-    assert square == pytest.approx(np.sum(change**2), rel=1e-3)
+    assert change_squared == pytest.approx(np.sum(change**2), rel=1e-3)
+    alpha = layer.patterns(x)
+    mixed = np.einsum("nmab,nbd->namd", alpha, x).reshape(-1, layer.num_heads * layer.dim)
+    columns = np.concatenate([mixed, np.ones((len(mixed), 1))], axis=1)
+    flat = change.reshape(len(columns), -1)
+    left = flat - columns @ np.linalg.lstsq(columns, flat, rcond=None)[0]
+    assert undone_squared == pytest.approx(np.sum(left**2), rel=1e-3)
 
 
 def test_gauge_directions_are_left_out_once(problem, rng):
     _, _, point = problem
-    once = free_coordinates(point, rng.standard_normal(size_of(point))).flat()
-    np.testing.assert_allclose(free_coordinates(point, once).flat(), once, atol=1e-6)
+    once = free_coordinates(point, rng.standard_normal(size_of(point)))
+    np.testing.assert_allclose(free_coordinates(point, once), once, atol=1e-6)
+
+
+def test_combinations_of_the_outputs_show_no_more_than_all(rng, seed):
+    layer, x = AttentionLayer.random(1, 4, seed=seed), rng.standard_normal((1_500, 5, 4))
+    layer = AttentionLayer(layer.theta, rng.standard_normal((1, 4, 160)))
+    with on_threads():
+        few, every = (
+            prepare(layer, x, None, None, False, 1_200, np.float64, rough=rough) for rough in (True, False)
+        )
+        assert few.at.linear.shape[1] < every.at.linear.shape[1] == few.linear.shape[1]
+        every = every._replace(by=few.by)  # the same coordinates
+        for t in rng.standard_normal((5, size_of(few))):
+            assert t @ score_product(few, t) <= t @ score_product(every, t)
+            few_kernel, kernel = kernels(few), kernels(every)
+            assert t @ output_product(few, few_kernel, t) == pytest.approx(
+                t @ output_product(every, kernel, t)
+            )

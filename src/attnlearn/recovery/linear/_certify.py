@@ -10,7 +10,7 @@ coordinates and scales of the features are fixed on the select side.
 
 C2. M(a) (`_heads`) has rank at most the number of heads of any layer with this function, and the layer found has as many.
 
-C3 does not apply: the coefficients fix the heads up to an invertible mixing.
+C3 does not apply: the coefficients fix the heads up to an invertible mixing. Proofs: docs/mathematics.md, section 9.
 """
 
 from __future__ import annotations

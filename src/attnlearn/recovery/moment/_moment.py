@@ -5,7 +5,7 @@ that the query does not predict; z_b itself when positions are independent) and 
 
     moment[(u,p),(q,o)] = mean over rows a, keys b != a of  q_a[u] (e_ab[p] e_ab[q] - (1 - K_ab^2) 1[p=q]) r_a[o]
 
-is kappa (D + swap(D) + kurtosis on p=q) to first order in the scores, D = sum_i vec(Theta_i) vec(W_i)^T. Only
+is kappa (D + swap(D) + kurtosis on p=q) to first order in the scores, D = sum_i vec(Theta_i) vec(W_i)^T (docs/mathematics.md, section 3). Only
 its products with vectors are formed. The number of heads is at most the number of values above the noise floor.
 
 Outputs are whitened, so a head counts by how far it stands out of the rest, not by its size. NumPy rather than

@@ -3,7 +3,7 @@
 If y = (lambda x_b + (1 - lambda) x_b') S up to a residual, then for every head
     |x_a^T Theta_i (x_b - x_b') - logit(lambda)| <= eps = -log(1 - u/lambda) - log(1 - u/(1 - lambda)),
 u = rho/sigma, rho = residual + error of the sum on this row, sigma the smallest singular value of the m (k - 1)
-vectors (x_t - x_t0) W_i (proved in the mathematics of attnlearn, section 2). The W_i are not known yet: u = 4 rho /
+vectors (x_t - x_t0) W_i (proved in docs/mathematics.md, section 2). The W_i are not known yet: u = 4 rho /
 ‖(x_b - x_b') S‖ stands in for it, and every slab is checked again with the true sigma at the end (`_recheck`).
 A row counts only inside the *window*: lambda and 1 - lambda are several tolerances, no two visible tokens are equal,
 and the second-best pair is clearly worse. Without it most slabs are false.

@@ -20,7 +20,7 @@ from attnlearn.recovery._problem import Problem, memorised, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.wide._condense import condensed
 from attnlearn.solve._batch import example_scale, unit_errors
-from attnlearn.solve._drop import Ground, drop_order
+from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -101,7 +101,7 @@ class Pruner:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""
         rows = int(calibration.EQUATIONS_PER_UNKNOWN) * wide.layer.query_bias.size
         some = self.fit.first(max(calibration.LEAST_ROWS // 4, rows // self.fit.x.shape[1]))
-        ground = Ground(some, wide.layer.causal)
+        ground = WhitenedRegression(some, wide.layer.causal)
         order = list(drop_order(ground.enter(wide.layer), ground))
         sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]
         if heads is not None:

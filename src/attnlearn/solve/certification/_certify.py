@@ -14,7 +14,7 @@ from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch, exactness_limit, rounding_floor
-from attnlearn.solve.certification._count import UNSEEN, count_claim, look_at_tokens
+from attnlearn.solve.certification._count import UNSEEN, count_claim, least_apart, look_at_tokens
 from attnlearn.solve.certification._function import function_claim
 from attnlearn.solve.certification._parameters import parameter_bounds, parameter_claim
 
@@ -47,17 +47,18 @@ def certify(
     """
     layer = layer.astype(held.x.dtype)
     floor = rounding_floor(layer, held, scale)
-    limit = calibration.SMALL_ERROR if target is None else target
+    small = calibration.SMALL_ERROR if target is None else target
     c1, checks = function_claim(
-        layer, held, scale, limit=limit, delta=delta, unit=unit, where=where, drawn=designed
+        layer, held, scale, limit=small, delta=delta, unit=unit, where=where, drawn=designed
     )
     eps = c1.value["error"]
-    exact = eps <= exactness_limit(floor, layer.dtype)
+    limit = exactness_limit(floor, layer.dtype)
+    exact = eps <= limit
     if target is not None and c1.established and not exact:
         return _function_only(c1, checks)
     bounds = parameter_bounds(
         layer, fitted, error=max(eps, floor), scale=scale, support=support, rank=rank,
-        on_step=on_step, deadline=deadline,
+        enough=least_apart(limit) / calibration.STANDS_OUT, on_step=on_step, deadline=deadline,
     )  # fmt: skip
     seen = look_at_tokens(layer, held, fitted, designed, deadline) if exact else UNSEEN
     c2, count_checks = count_claim(

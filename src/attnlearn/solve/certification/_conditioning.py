@@ -2,13 +2,20 @@
 
 Parameters are (Theta, c, W, b) themselves, or with `rank` the tangent space of matrices of that rank at Theta_i,
 so no gauge is left. If a layer near this one differs from it by e in the parameters and its outputs by rho on
-the examples (root of the sum of squares), then to first order ‖J e‖ <= rho. With the coordinates
-t = (preconditioned scores, L^T [W; b]), L L^T = P^T P, of `_precondition` and `_regress`:
+the examples (root of the sum of squares), then to first order ‖J e‖ <= rho. With the coordinates t of the scores
+(`_precondition`) and w = L^T [W; b], L L^T = P^T P (`_regress`), and with the matrices S and A of `_point`:
 
-    ‖t‖ <= rho / sqrt(lambda),   lambda the smallest eigenvalue of the Gauss-Newton matrix in these coordinates
-    ‖e_i‖ <= ‖block i of the map t -> e‖ rho / sqrt(lambda)        for each head and each parameter
+    ‖t‖^2 <= rho^2 / lambda                   lambda the smallest eigenvalue of S: W and b can undo no more
+    ‖w‖^2 <= rho^2 (1 + Lambda / lambda)      Lambda the largest eigenvalue of A - S: what W and b can undo
+    ‖e_i‖ <= ‖block i of the map t -> e, or w -> e‖ times that, for each head and each parameter
 
-The blocks are small matrices with exact norms; lambda comes from `_spectrum`.
+For the second, split the difference u = J t + Q w of the outputs, Q = P L^-T with orthonormal columns, into Q^T u and the rest u_1:
+w = Q^T u - Q^T J t, ‖Q^T J t‖^2 = t^T (A - S) t <= Lambda ‖t‖^2 and ‖t‖^2 <= ‖u_1‖^2 / lambda. Together ‖(t, w)‖^2 <= rho^2 (1 + lambda + Lambda) /
+lambda: the smallest eigenvalue for all parameters is at least lambda / (1 + lambda + Lambda).
+The blocks are small matrices with exact norms; lambda and Lambda come from `_spectrum`.
+
+A `rough` look takes lambda from a few combinations of the outputs, whose S is at most that of all: lambda is no larger, Lambda no smaller, and the
+bounds hold.
 
 All of it is the linear model: curvature is bounded apart (`_curvature`), and other layers far away with the same outputs are
 not seen.
@@ -18,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +35,18 @@ from attnlearn._types import ArrayLike
 from attnlearn.scores import Bilinear
 from attnlearn.scores._kronecker import spectral_norms
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._curvature import second_derivative
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._white import Whitening
 from attnlearn.solve.certification._point import Point, prepare, size_of
-from attnlearn.solve.certification._spectrum import Spectrum, dense_spectrum, lanczos_spectrum
+from attnlearn.solve.certification._spectrum import (
+    Spectrum,
+    dense_spectrum,
+    lanczos_spectrum,
+    largest_undone,
+)
 
 
 @dataclass(frozen=True)
@@ -43,9 +57,9 @@ class Conditioning:
     largest of the layer, and if all are zero to `unit`, the norm of a Theta whose logits on these tokens have variance
     one); `query_bias` (one per head) and
     `output_bias` are absolute, for a bias may be zero. `smallest` = 1 / max(theta, w): every head's Theta and W are
-    known to rho / smallest. `eigenvalue` is the Lanczos estimate, `lower` the guaranteed value that all others use;
-    `equations` and `unknowns` are counted on the `examples` that were looked at. `curvature` bounds the second derivative
-    in the coordinates of `lower`, up to steps of length `reach` (`_curvature`); it is infinite at a given rank.
+    known to rho / smallest. `eigenvalue` is the estimate of lambda, `guaranteed` the part of it that is certain, `lower` what is guaranteed of the smallest eigenvalue for all
+    parameters together, whose coordinates `curvature` and `reach` speak of; `equations` and `unknowns` are counted on the `examples` that were looked at. `curvature` bounds the second derivative
+    in these coordinates, up to steps of length `reach` (`_curvature`); it is infinite at a given rank.
     """
 
     smallest: float
@@ -54,6 +68,7 @@ class Conditioning:
     query_bias: Float[np.ndarray, "m"]
     output_bias: float
     eigenvalue: float
+    guaranteed: float
     lower: float
     lanczos_steps: int
     equations: int
@@ -75,10 +90,12 @@ def smallest_singular(
     on_step: Callable[..., None] | None = None,
     deadline: float | None = None,
     hurried: bool = False,
+    rough: bool = False,
 ) -> Conditioning | None:
     """Bounds on parameter errors per unit of output error, from at most a few examples per unknown; None after the deadline.
 
-    Where the bounds would take many products, a `hurried` call gives up, and they are infinite.
+    Where the bounds would take many products, a `hurried` call gives up, and they are infinite. A `rough` call gives bounds of the
+    right order for a fraction of the products' price.
 
     Only the first examples are looked at, as many as `refine` starts with, and more if these determine the layer badly
     (`Conditioning.examples`); rho is to be taken over these. `on_step` is told how far Lanczos came.
@@ -89,28 +106,41 @@ def smallest_singular(
     >>> bool(0 < found.lower <= found.eigenvalue), found.equations > found.unknowns
     (True, True)
     """
+    make = partial(prepare, layer, x, mask, rank, joint=False, rough=rough)
+    enough = calibration.ENOUGH_SHARE if rough else 1 - calibration.ENOUGH_SHARE
     with on_threads():
-        point = prepare(layer, x, mask, rank, joint=False)
-        unknowns = point.at.scores.unknowns() + point.at.linear.size
+        point, largest = make(), np.inf
+        unknowns = point.at.scores.unknowns() + point.linear.size
         spectrum = Spectrum(0.0, 0.0, 0)
         if point.rows * layer.out_dim >= unknowns:
-            share = delta / 2  # of the confidence, halved with every attempt: together they stay below delta
+            chance = (
+                delta / 4
+            )  # of the confidence, halved with every attempt: with that of Lambda they stay below delta
             more = point.examples < len(x)
-            while (found := lanczos_spectrum(point, seed, share, more, on_step, deadline, hurried)) is None:
-                point = prepare(layer, x, mask, rank, joint=False, sequences=2 * point.examples)
-                share, more = share / 2, point.examples < len(x)
+            while (
+                found := lanczos_spectrum(point, seed, chance, more, on_step, deadline, hurried, enough)
+            ) is None:
+                point = make(sequences=2 * point.examples)
+                chance, more = chance / 2, point.examples < len(x)
             spectrum = found
             if spectrum.lower == 0 and size_of(point) <= calibration.MATRIX_MOST and not passed(deadline):
-                exact = prepare(layer, x, mask, rank, False, point.examples, dtype=np.float64)
-                spectrum = dense_spectrum(exact, on_step, deadline)
-    return None if passed(deadline) else _conditioning(layer, point, spectrum, unknowns)
+                point = make(sequences=point.examples, dtype=np.float64)
+                spectrum = dense_spectrum(point, on_step, deadline)
+            if spectrum.lower > 0:
+                largest = largest_undone(point, seed, delta / 4, deadline)
+    return None if passed(deadline) else _conditioning(layer, point, spectrum, largest, unknowns)
 
 
-def _conditioning(layer: AttentionLayer, point: Point, spectrum: Spectrum, unknowns: int) -> Conditioning:
-    lower = spectrum.lower
+def _conditioning(
+    layer: AttentionLayer, point: Point, spectrum: Spectrum, largest: float, unknowns: int
+) -> Conditioning:
     unit = layer.dim / max(float(np.sum(point.white.basis**2)), np.finfo(float).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
-        theta, query_bias, w, output_bias = (block / np.sqrt(lower) for block in _blocks(point))
+        of_scores = 1 / np.sqrt(spectrum.lower)
+        of_linear = np.sqrt(1 + largest / np.float64(spectrum.lower))
+        theta, query_bias, w, output_bias = _blocks(point)
+        theta, query_bias = theta * of_scores, query_bias * of_scores
+        w, output_bias = w * of_linear, output_bias * of_linear
         sizes = np.linalg.norm(layer.theta, axis=(1, 2))
         theta = theta / np.where(sizes > 0, sizes, sizes.max() or unit)
         w = w / np.linalg.norm(layer.w, axis=(1, 2))
@@ -123,7 +153,8 @@ def _conditioning(layer: AttentionLayer, point: Point, spectrum: Spectrum, unkno
         query_bias=query_bias,
         output_bias=float(output_bias),
         eigenvalue=spectrum.estimate,
-        lower=lower,
+        guaranteed=spectrum.lower,
+        lower=spectrum.lower / (1 + spectrum.lower + largest),
         lanczos_steps=spectrum.steps,
         equations=point.rows * layer.out_dim,
         unknowns=unknowns,
@@ -139,7 +170,7 @@ def _bent(point: Point) -> dict[str, float]:
         return {}
     theta, query_bias, w = _white_blocks(point)
     m = len(theta)
-    norms = np.linalg.norm(point.at.linear[:-1].reshape(m, -1, point.at.linear.shape[1]), ord=2, axis=(1, 2))
+    norms = np.linalg.norm(split_linear(point.linear, m)[0], ord=2, axis=(1, 2))
     chunks = point.at.chunks
     tokens = np.concatenate([chunk.x for chunk in chunks])
     kept = [chunk.keep for chunk in chunks if chunk.keep is not None]

@@ -99,7 +99,7 @@ def count_claim(
     """The claim and its checks; `bound` is C3's (None: nobody knows), `fraction` the share of inputs about which C1 says nothing."""
     limit = exactness_limit(floor, layer.dtype)
     clear = calibration.STANDS_OUT
-    apart = max(clear * (bound or 0.0), calibration.APART_LEAST, (clear * limit) ** 0.5)
+    apart = max(clear * (bound or 0.0), least_apart(limit))
     visible = clear * max(eps, floor)
     sample = held.first(calibration.SAMPLE)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
@@ -122,6 +122,11 @@ def count_claim(
     scope = {"apart": apart, "visible": visible, "fraction": fraction, "outputs": eps}
     text = _text(layer.num_heads, scope, where)
     return Claim.stated("C2", text, established, layer.num_heads, assumes=seen.assumes, scope=scope), checks
+
+
+def least_apart(limit: float) -> float:
+    """The least distance of heads that a claim speaks of when errors up to `limit` count as exact, however sharp C3's bound is."""
+    return max(calibration.APART_LEAST, (calibration.STANDS_OUT * limit) ** 0.5)
 
 
 def _apart(distance: float | None, apart: float) -> Check:

@@ -61,34 +61,40 @@ def parameter_bounds(
     scale: float,
     support: Support | None,
     rank: int | None,
+    enough: float,
     on_step: Callable[..., None] | None,
     deadline: float | None = None,
 ) -> Bounds | None:
     """Bounds at full rank where that is affordable and says something, else at `rank`; None after the deadline.
 
-    `error` is C1's or rounding's.
+    `error` is C1's or rounding's. A bound of `enough` or less changes no claim: it need not be sharp.
     """
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
-    found = None
+    looks = (True, False) if calibration.STANDS_OUT**2 * error <= enough else (False,)
+    directions, found = whitening(tokens, fitted.mask).directions, None
     for tangent in _ranks(reduced, tokens, fitted.mask, rank):
-        conditioning = smallest_singular(
-            reduced,
-            tokens,
-            mask=fitted.mask,
-            rank=tangent,
-            on_step=on_step,
-            deadline=deadline,
-            hurried=tangent != rank,  # the found rank says less, and may take far fewer products
-        )
-        if conditioning is None:
-            return None
-        # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
-        rho = max(
-            error * scale * np.sqrt(conditioning.examples),
-            total_error(layer, fitted.first(conditioning.examples)),
-        )
-        found = _bounds(reduced, conditioning, tangent, rho, whitening(tokens, fitted.mask).directions)
-        if found.worst <= calibration.PARAMETER_ERROR:
+        for rough in looks:
+            conditioning = smallest_singular(
+                reduced,
+                tokens,
+                mask=fitted.mask,
+                rank=tangent,
+                on_step=on_step,
+                deadline=deadline,
+                hurried=tangent != rank,  # the found rank says less, and may take far fewer products
+                rough=rough,
+            )
+            if conditioning is None:
+                return None
+            # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
+            rho = max(
+                error * scale * np.sqrt(conditioning.examples),
+                total_error(layer, fitted.first(conditioning.examples)),
+            )
+            found = _bounds(reduced, conditioning, tangent, rho, directions)
+            if found.worst <= enough:
+                break
+        if found is not None and found.worst <= calibration.PARAMETER_ERROR:
             break
     assert found is not None, "there is at least one rank to try"
     return found

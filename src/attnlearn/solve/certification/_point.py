@@ -1,7 +1,14 @@
-"""A layer on some examples in white coordinates, ready for products with its Gauss-Newton matrix.
+"""A layer on some examples in white coordinates, ready for products with its Gauss-Newton matrices.
 
-Parameters are (Theta, c, W, b) themselves, or with `rank` the tangent space of matrices of that rank at Theta_i, so no gauge
-is left. The coordinates are t = (preconditioned scores, L^T [W; b]), L L^T = P^T P, of `_precondition` and `_regress`.
+Parameters of the scores are (Theta, c) themselves, or with `rank` the tangent space of matrices of that rank at Theta_i, so no
+gauge is left. Their coordinates t are those of `_precondition`. Two matrices matter, J the derivative of the outputs in t and
+P the columns that W and b multiply (`_regress`):
+
+    S = J^T (I - P P^+) J      what W and b cannot undo
+    A = J^T J                  what t does to the outputs
+
+S may be that of a few random combinations of the outputs, which are orthonormal: then it is at most that of all outputs.
+A is that of all of them, from the kernels V V^T of the values, which are as many numbers however many outputs there are.
 """
 
 from __future__ import annotations
@@ -14,30 +21,33 @@ from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.scores import Preconditioner, Scores
-from attnlearn.scores._products import product
+from attnlearn.scores._products import turn
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import added, cut
 from attnlearn.solve._linearize import (
     Linearization,
     Local,
-    forward_derivative,
     linearize,
-    reverse_derivative,
+    values_of,
+    weights_adjoint,
+    weights_derivative,
 )
 from attnlearn.solve._precondition import precondition
 from attnlearn.solve._regress import Columns, checked_examples, inverse_factor
-from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._step import projected_product
+from attnlearn.solve._unknowns import combinations, outputs_wanted, sequences_wanted
 from attnlearn.solve._white import Whitening, whitening
 
 
 class Point(NamedTuple):
-    """A layer on some examples in white coordinates, ready for derivatives."""
+    """A layer on some examples in white coordinates, ready for derivatives; `linear` is [W; b] of all outputs."""
 
     at: Linearization
     by: Preconditioner
     white: Whitening
     gauge: Any | None
+    linear: np.ndarray
     factor: np.ndarray
     rows: int
     examples: int
@@ -51,65 +61,74 @@ def prepare(
     joint: bool,
     sequences: int | None = None,
     dtype: Any = np.float32,
+    rough: bool = False,
 ) -> Point:
-    """Linearize a layer on the first examples, by default as many as `refine` starts with, in white coordinates."""
+    """Linearize a layer on the first examples, by default as many as `refine` starts with, in white coordinates.
+
+    `rough` takes a few combinations of the outputs where these tell as much and there are examples enough for them.
+    """
     x = np.asarray(x)
-    x, y, keep = checked_examples(x, np.zeros((*x.shape[:2], layer.out_dim), x.dtype), mask, layer.dim)
+    x, _, keep = checked_examples(x, np.zeros((*x.shape[:2], 1), x.dtype), mask, layer.dim)
     white = whitening(x, keep)
     inside = white.enter(layer.parameters)
     rounding = calibration.ROUNDING_EPS * float(np.finfo(layer.dtype).eps)
     scores = white.inside(layer.form.astype(np.float64)).of_rank(rank, rounding)
     tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
-    wanted = sequences or int(np.ceil(sequences_wanted(scores, out, tokens, layer.causal)))
+    few = outputs_wanted(scores, out, tokens, layer.causal) if rough else out
+    if few < out and sequences_wanted(scores, few, tokens, layer.causal) > len(x):
+        few = out
+    wanted = sequences or int(np.ceil(sequences_wanted(scores, few, tokens, layer.causal)))
     used = min(wanted, len(x))
     keep = None if keep is None else keep[:used]
-    double = cut(white.tokens(x[:used].astype(np.float64)), y[:used], keep)
+    nothing = np.zeros((used, x.shape[1], few))
+    double = cut(white.tokens(x[:used].astype(np.float64)), nothing, keep)
     matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
     factor = inverse_factor(matrix, calibration.RIDGE)
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
-    at = linearize(scores, linear, factor, double.astype(dtype), layer.causal)
+    seen = linear if few == out else linear @ combinations(out, few, 0)
+    at = linearize(scores, seen, factor, double.astype(dtype), layer.causal)
     by = precondition(at, joint=joint)
     rows = used * x.shape[1] if keep is None else int(keep.sum())
-    return Point(at, by, white, at.scores.gauge(by), factor, rows, used)
+    return Point(at, by, white, at.scores.gauge(by), linear, factor, rows, used)
 
 
-class Joint(NamedTuple):
-    """Coordinates of all parameters: preconditioned scores and L^T [W; b]."""
-
-    scores: Scores
-    linear: np.ndarray
-
-    def flat(self) -> np.ndarray:
-        """All numbers as one vector."""
-        return np.concatenate([self.scores.flat(), self.linear.reshape(-1)])
+def free_coordinates(point: Point, t: np.ndarray) -> np.ndarray:
+    """The coordinates without directions that change no score."""
+    scores = point.at.scores
+    return scores.without_gauge(scores.shaped(t), point.gauge).flat()
 
 
-def free_coordinates(point: Point, t: np.ndarray) -> Joint:
-    """The coordinates in a vector, without directions that change no score."""
-    size = t.size - point.at.linear.size
-    scores, linear = point.at.scores.shaped(t[:size]), t[size:].reshape(point.at.linear.shape)
-    return Joint(point.at.scores.without_gauge(scores, point.gauge), linear)
+def score_product(point: Point, t: np.ndarray) -> np.ndarray:
+    """S t in gauge-free coordinates."""
+    return free_coordinates(point, projected_product(point.at, point.by, free_coordinates(point, t))[0])
 
 
-def joint_product(point: Point, t: np.ndarray) -> np.ndarray:
-    """The Gauss-Newton matrix of all parameters in preconditioned, gauge-free coordinates."""
+def kernels(point: Point) -> list[np.ndarray]:
+    """V V^T (n, m k, m k) by chunk, for the values of all outputs."""
+    chunks = point.at.chunks
+    w = np.asarray(split_linear(point.linear, point.at.scores.heads)[0], chunks.dtype)
+
+    def one(place: int) -> np.ndarray:
+        values = values_of(chunks[place].x, w)
+        return values @ turn(values)
+
+    return list(chunks.each(one, len(point.linear)))
+
+
+def output_product(point: Point, kernel: list[np.ndarray], t: np.ndarray) -> np.ndarray:
+    """A t in gauge-free coordinates."""
     at, by = point.at, point.by
-    free = free_coordinates(point, t)
-    tangent, linear = by.apply(free.scores), product(at.factor.T, free.linear)
+    tangent = by.apply(at.scores.shaped(free_coordinates(point, t)))
 
-    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
-        u = forward_derivative(tangent, local)
-        u += (local.p @ linear).reshape(u.shape)
-        return reverse_derivative(u, local).flat(), u.reshape(len(local.p), -1).T @ local.p
+    def part(local: Local, kernel: np.ndarray) -> Scores:
+        return weights_adjoint(weights_derivative(tangent, local) @ kernel, local)
 
-    scores, moment = added(at.over_chunks(part))
-    back = Joint(by.transpose(at.scores.shaped(scores)), product(moment, at.factor.T).T)
-    return free_coordinates(point, back.flat()).flat()
+    return free_coordinates(point, by.transpose(added(at.over_chunks(part, kernel))).flat())
 
 
 def size_of(point: Point) -> int:
-    """Coordinates of all parameters, gauge included."""
-    return point.at.scores.flat().size + point.at.linear.size
+    """Coordinates of the scores, gauge included."""
+    return point.at.scores.flat().size
 
 
 def original(point: Point, scores: Scores, linear: Any) -> Parameters:

@@ -1,64 +1,151 @@
-"""The smallest eigenvalue of the Gauss-Newton matrix of a point: by Lanczos with a guarantee, or written out.
+"""Eigenvalues of a point's Gauss-Newton matrices that are guaranteed: by Lanczos from a random start, or written out.
 
-Guaranteed: Lanczos never goes below the smallest eigenvalue, so on its own it errs on the wrong side. From a
-random start, however, after q steps in dimension p the estimate exceeds lambda by more than the fraction eps of
-the spectrum's width with probability at most 1.648 sqrt(p) exp(-sqrt(eps) (2 q - 1)) (Kuczynski and Wozniakowski,
-1992, in exact arithmetic). `lower` is what remains after subtracting that eps at delta = 1e-6.
+Lanczos never goes below the smallest eigenvalue lambda, so on its own it errs on the wrong side. Its polynomial says how far it
+can be off. After q steps from a start g, with Ritz values theta_j and off-diagonal entries beta_j,
+
+    ‖prod_j (A - theta_j) g‖ = ‖g‖ prod_j beta_j,   so   |prod_j (lambda - theta_j)| <= ‖g‖ / |<g, v>| prod_j beta_j
+
+for every eigenvalue lambda with its eigenvector v. For a Gaussian g, |<g, v>| is below delta sqrt(pi / 2) with probability at most
+delta. Whatever lies so far outside the Ritz values that the product is larger is therefore excluded, with confidence 1 - delta (van
+Dorsselaer, Hochstenbach and van der Vorst, 2000). The bound takes the spectrum as it is: a few large eigenvalues cost a few steps.
+Vectors are kept orthogonal to all before them, as exact arithmetic would have them, as far as memory allows.
+Products are in float32, so a millionth of the largest eigenvalue is subtracted for rounding.
 Where that takes too many steps and the unknowns are few, the matrix is written out instead, in float64: `lower` then is its
-smallest eigenvalue less the rounding.
-Only estimated: Lanczos has products in float32, so eigenvalues below about 1e-6 of the largest are not resolved.
-A deadline that passes leaves nothing guaranteed.
+smallest eigenvalue less the rounding. A deadline that passes leaves nothing guaranteed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._chunks import cache_bytes
 from attnlearn.solve._deadline import passed
-from attnlearn.solve.certification._point import Point, free_coordinates, joint_product, size_of
+from attnlearn.solve.certification._point import (
+    Point,
+    free_coordinates,
+    kernels,
+    output_product,
+    score_product,
+    size_of,
+)
 
 
 class Spectrum(NamedTuple):
-    """The estimate of the smallest eigenvalue, the part of it that is guaranteed, and the products it took."""
+    """Of S the estimate of the smallest eigenvalue, the part of it that is guaranteed, and the products it took."""
 
     estimate: float
     lower: float
     steps: int
 
 
-class _Krylov(NamedTuple):
-    """The last two Lanczos vectors and the last off-diagonal entry."""
+class Tridiagonal(NamedTuple):
+    """What Lanczos leaves after some steps: Ritz values, off-diagonal entries, and ln(‖g‖ / |<g, v>|), which is exceeded rarely."""
 
-    previous: np.ndarray
-    current: np.ndarray
-    beta: np.float32
+    values: np.ndarray
+    beside: np.ndarray
+    chance: float
+
+    def excess(self, place: float) -> float:
+        """Where positive, a `place` outside the Ritz values is no eigenvalue; the logarithm of the ratio in the module's bound."""
+        distances = np.maximum(np.abs(self.values - place), np.finfo(float).tiny)
+        return float(np.sum(np.log(distances) - np.log(self.beside))) - self.chance
+
+    @property
+    def rounding(self) -> float:
+        """The part of the largest eigenvalue that float32 does not resolve."""
+        return calibration.in_precision(calibration.RIDGE / calibration.DIGIT, np.float32) * self.values[-1]
+
+    def lower(self) -> float:
+        """What the smallest eigenvalue is at least; 0 where nothing is guaranteed."""
+        if self.excess(0.0) <= 0:
+            return 0.0
+        return max(0.0, self._edge(self.values[0], 0.0) - self.rounding)
+
+    def upper(self) -> float:
+        """What the largest eigenvalue is at most; infinite where nothing better than several times the Ritz value is known."""
+        largest = self.values[-1]
+        far = largest / calibration.DIGIT
+        if not self.excess(far) > 0:
+            return np.inf
+        return self._edge(largest, far) + self.rounding
+
+    def _edge(self, value: float, far: float) -> float:
+        """Where the excess becomes positive on the way from an outermost Ritz value to a place where it is."""
+        return (
+            value
+            if self.excess(value) > 0
+            else scipy.optimize.root_scalar(self.excess, bracket=(value, far)).root
+        )
 
 
-def _lanczos(
-    point: Point, state: _Krylov, steps: int, deadline: float | None
-) -> tuple[_Krylov, list[np.float32], list[np.float32]]:
-    """So many further steps, fewer at the deadline, and the diagonal and off-diagonal entries that they add."""
-    diagonal, beside = [], []
-    for _ in range(steps):
-        if passed(deadline):
-            break
-        previous, current, beta = state
-        image = joint_product(point, current)
-        image -= beta * previous
-        alpha = image @ current
-        image -= alpha * current
-        # Rounding leaves a trace of the gauge, which would grow into a false eigenvalue 0.
-        image = free_coordinates(point, image).flat()
-        beta = np.linalg.norm(image)
-        state = _Krylov(current, image / max(beta, np.finfo(np.float32).tiny), beta)
-        diagonal.append(alpha)
-        beside.append(beta)
-    return state, diagonal, beside
+class Lanczos:
+    """Steps with a symmetric matrix from a Gaussian start; `kept` has the vectors, as many as memory allows, in blocks."""
+
+    def __init__(
+        self, point: Point, product: Callable[[np.ndarray], np.ndarray], rng: np.random.Generator
+    ) -> None:
+        self.point, self.product = point, product
+        dtype = point.at.chunks.dtype
+        start = free_coordinates(point, rng.standard_normal(size_of(point)).astype(dtype))
+        self.norm = float(np.linalg.norm(start))
+        self.previous, self.current = np.zeros_like(start), start / dtype.type(self.norm)
+        self.kept: list[np.ndarray] = []
+        self.most = cache_bytes() // (calibration.LANCZOS_BLOCK * start.nbytes)
+        self.diagonal, self.beside = [], []
+
+    def extend(self, steps: int, deadline: float | None) -> None:
+        """So many further steps, fewer at the deadline or when there are no further directions."""
+        for _ in range(steps):
+            if passed(deadline) or self.exhausted():
+                return
+            self._keep()
+            image = self.product(self.current)
+            if self.beside:
+                image -= self.beside[-1] * self.previous
+            alpha = image @ self.current
+            image -= alpha * self.current
+            for block in self.kept:
+                image -= (block @ image) @ block
+            # Rounding leaves a trace of the gauge, which would grow into a false eigenvalue 0.
+            image = free_coordinates(self.point, image)
+            beta = np.linalg.norm(image)
+            self.previous, self.current = self.current, image / max(beta, np.finfo(image.dtype).tiny)
+            self.diagonal.append(alpha)
+            self.beside.append(beta)
+
+    def _keep(self) -> None:
+        """Write the current vector into the last block, whose other rows are zero until they are needed."""
+        block, place = divmod(len(self.diagonal), calibration.LANCZOS_BLOCK)
+        if block == len(self.kept) < self.most:
+            self.kept.append(np.zeros((calibration.LANCZOS_BLOCK, self.current.size), self.current.dtype))
+        if block < len(self.kept):
+            self.kept[block][place] = self.current
+
+    def exhausted(self) -> bool:
+        """Whether the last step left nothing but rounding."""
+        if not self.beside:
+            return False
+        rounding = np.finfo(self.current.dtype).eps * max(self.diagonal)
+        return not self.beside[-1] > rounding  # also where it is not a number
+
+    def resolved(self) -> bool:
+        """Whether all is finite: curvature that is zero to rounding makes the coordinates overflow float32."""
+        return bool(np.isfinite(self.diagonal).all() and np.isfinite(self.beside).all())
+
+    def tridiagonal(self, delta: float) -> Tridiagonal:
+        """The Ritz values so far; an off-diagonal entry of rounding counts as that."""
+        diagonal, beside = np.array(self.diagonal, np.float64), np.array(self.beside, np.float64)
+        values = np.asarray(scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[:-1]))
+        least = max(float(np.finfo(self.current.dtype).eps) * values[-1], np.finfo(float).tiny)
+        chance = np.log(self.norm / (delta * np.sqrt(np.pi / 2)))
+        return Tridiagonal(values, np.maximum(beside, least), float(chance))
 
 
 def lanczos_spectrum(
@@ -69,61 +156,72 @@ def lanczos_spectrum(
     on_step: Callable[..., None] | None,
     deadline: float | None = None,
     hurried: bool = False,
+    share: float = calibration.ENOUGH_SHARE,
 ) -> Spectrum | None:
-    """Smallest eigenvalue by Lanczos from a random start, with its guaranteed part.
+    """Smallest eigenvalue of S by Lanczos from a random start, until the `share` of it is guaranteed.
 
     None where a guarantee would take many steps and there are `more` examples, with which it takes fewer. A `hurried` run gives up
     where it would take many steps; nothing is guaranteed then.
     """
-    dimension = size_of(point)
-    most = 2 * min(calibration.MATRIX_MOST, dimension)  # with fewer products the matrix is written out
-    rng = np.random.default_rng([seed, 0x1A2C])
-    first = free_coordinates(point, rng.standard_normal(dimension).astype(np.float32)).flat()
-    state = _Krylov(np.zeros_like(first), first / np.linalg.norm(first), np.float32(0))
-    diagonal, beside = np.zeros(0), np.zeros(0)
-    exponent = np.log(1.648 * np.sqrt(dimension) / delta)
+    most = 2 * min(calibration.MATRIX_MOST, size_of(point))  # with fewer products the matrix is written out
+    run = Lanczos(point, partial(score_product, point), np.random.default_rng([seed, 0x1A2C]))
+    before = -np.log(run.norm / delta)
     while True:
-        state, alpha, beta = _lanczos(point, state, calibration.LANCZOS_BLOCK, deadline)
-        diagonal, beside = np.append(diagonal, alpha), np.append(beside, beta)
-        # Curvature that is zero to rounding makes the coordinates overflow float32: nothing is resolved.
-        resolved = np.isfinite(diagonal).all() and np.isfinite(beside).all()
-        if not resolved or passed(deadline):
-            return Spectrum(0.0, 0.0, len(diagonal))
-        values = scipy.linalg.eigvalsh_tridiagonal(diagonal, beside[:-1])
-        smallest, largest = float(values[0]), float(values[-1])
-        steps, lower = len(diagonal), _guaranteed(smallest, largest, exponent, len(diagonal))
+        run.extend(calibration.LANCZOS_BLOCK, deadline)
+        steps = len(run.diagonal)
+        if not run.resolved() or passed(deadline):
+            return Spectrum(0.0, 0.0, steps)
+        found = run.tridiagonal(delta)
+        smallest, lower, excess = float(found.values[0]), found.lower(), found.excess(0.0)
         if on_step is not None:
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
-        # The least number of steps that can give a guarantee, for the estimate only falls.
-        needed = exponent / 2 / np.sqrt(max(smallest, np.finfo(float).tiny) / largest)
-        many = steps >= calibration.MANY_PRODUCTS and needed > calibration.INNER_MOST
-        if many and more:
+        if lower >= share * smallest or steps >= most or run.exhausted():
+            return Spectrum(max(smallest, 0.0), lower, steps)
+        needed, before = _steps_needed(steps, excess, before), excess
+        if steps < calibration.MANY_PRODUCTS or needed <= calibration.INNER_MOST:
+            continue
+        if more:
             return None
-        if many and hurried:
-            return Spectrum(max(smallest, 0.0), 0.0, steps)
-        if lower >= calibration.ENOUGH_SHARE * smallest or max(steps, needed) >= most:
-            return Spectrum(max(smallest, 0.0), float(lower), steps)
+        if hurried or needed >= most:
+            return Spectrum(max(smallest, 0.0), 0.0 if hurried else lower, steps)
 
 
-def _guaranteed(smallest: float, largest: float, exponent: float, steps: int) -> float:
-    """What the smallest eigenvalue is at least, from the extreme values of the tridiagonal matrix after so many steps.
+def _steps_needed(steps: int, excess: float, before: float) -> float:
+    """Steps until something is guaranteed if all win what the last ones did; `before` is the excess a block earlier."""
+    if excess > 0:
+        return steps
+    won = (excess - before) / calibration.LANCZOS_BLOCK
+    return steps - excess / won if won > 0 else np.inf
 
-    smallest - lambda <= eps (Lambda - lambda) and Lambda <= largest / (1 - eps).
-    """
-    eps = (exponent / (2 * steps - 1)) ** 2
-    return max(0.0, (smallest - eps * largest / (1 - eps)) / (1 - eps)) if eps < 1 else 0.0
+
+def largest_undone(point: Point, seed: int, delta: float, deadline: float | None = None) -> float:
+    """What the largest eigenvalue of A - S is at most, within a factor of about two; infinite if that is not known."""
+    kernel = kernels(point)
+
+    def product(t: np.ndarray) -> np.ndarray:
+        return output_product(point, kernel, t) - score_product(point, t)
+
+    run = Lanczos(point, product, np.random.default_rng([seed, 0x1A2D]))
+    while True:
+        run.extend(calibration.DRAWS, deadline)
+        if not run.resolved() or passed(deadline):
+            return np.inf
+        found = run.tridiagonal(delta)
+        upper = found.upper()
+        if upper <= found.values[-1] / calibration.HALVED or run.exhausted():
+            return upper
 
 
 def dense_spectrum(
     point: Point, on_step: Callable[..., None] | None, deadline: float | None = None
 ) -> Spectrum:
-    """Smallest eigenvalue of the matrix itself, column by column; gauge directions, which count for nothing, have one."""
+    """Smallest eigenvalue of S itself, column by column; gauge directions, which count for nothing, have one."""
     size = size_of(point)
     matrix = np.empty((size, size))
     for place, unit in enumerate(np.eye(size)):
         if passed(deadline):
             return Spectrum(0.0, 0.0, place)
-        matrix[place] = joint_product(point, unit) + unit - free_coordinates(point, unit).flat()
+        matrix[place] = score_product(point, unit) + unit - free_coordinates(point, unit)
         if on_step is not None and place % calibration.LANCZOS_BLOCK == 0:
             on_step(products=place + 1, of=size)
     if not np.isfinite(matrix).all():

@@ -19,6 +19,7 @@ class RefineConfig:
     average     Take more examples when the residual is noise.
     lower       Lower the rank when the scores turn out to have less.
     thorough    Solve in float64 where float32 may be what stops the descent.
+    negligible  A step that promises less than this share of the squared residual is the last one: the optimum is reached.
     rehearse    First fit random combinations of the outputs, which is cheaper; only for fits that should become exact.
     seed        Draws the examples and the combinations of outputs.
     deadline    A value of `time.monotonic()` after which the best layer so far is returned (None: no limit).
@@ -37,6 +38,7 @@ class RefineConfig:
     average: bool = True
     lower: bool = True
     thorough: bool = False
+    negligible: float = calibration.NEGLIGIBLE**2
     rehearse: bool = False
     seed: int = 0
     deadline: float | None = None

@@ -15,7 +15,7 @@ from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks, cut
 from attnlearn.solve._regress import Columns, Fit, total_squares
-from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve._unknowns import combinations, outputs_wanted, sequences_wanted
 from attnlearn.solve._white import Whitening
 from attnlearn.solve.refinement._descent import Descended, Descent
 
@@ -30,17 +30,12 @@ class Schedule:
         self.order = np.random.default_rng([self.config.seed, 0x5EF1]).permutation(len(x))
 
     def rehearse(self, scores: Scores) -> Scores:
-        """The scores that fit random combinations of the outputs, if far fewer of them than there are tell as much.
-
-        The change of a row lies in the span of the differences between its values, m (k - 1) directions; combinations in that
-        number see all of it.
-        """
+        """The scores that fit random combinations of the outputs, if far fewer of them than there are tell as much."""
         out = self.y.shape[2]
-        few = max(calibration.PIECE, int(np.ceil(scores.directions(self.tokens, self.causal))))
-        if out < 2 * few:
+        few = outputs_wanted(scores, out, self.tokens, self.causal)
+        if few == out:
             return scores
-        drawn = np.random.default_rng([self.config.seed, 0x0075]).standard_normal((out, few))
-        every, self.y = self.y, self.y @ np.linalg.qr(drawn)[0].astype(self.y.dtype)
+        every, self.y = self.y, self.y @ combinations(out, few, self.config.seed).astype(self.y.dtype)
         scores = self.descend(scores).scores
         self.y = every
         return scores

@@ -3,7 +3,7 @@
 deadline   the time is over
 floor      the relative residual is at most `FLOOR` machine epsilons, or below `FLOOR_STALL` and no longer halving
 target     the relative residual is at most `RefineConfig.tolerance`
-noise      stationary: the best linear step would remove less than `NEGLIGIBLE`^2 of the squared residual
+noise      stationary: the best linear step would remove less than `RefineConfig.negligible` of the squared residual
 stalled    no damped step decreases the residual, or the last steps hardly changed it (`Trace`)
 max_steps  none of these within `max_steps` outer steps
 
@@ -44,7 +44,7 @@ def reason_to_stop(
         return "target"
     if not shrink <= calibration.HALVED and residual <= calibration.FLOOR_STALL * eps:
         return "floor"
-    if promised <= (calibration.NEGLIGIBLE**2 if final else calibration.ROUGH):
+    if promised <= (config.negligible if final else calibration.ROUGH):
         return "noise"
     if np.isnan(shrink) or trace.stalled_at_large_residual(residual) or trace.stalled_in_float64():
         return "stalled"
