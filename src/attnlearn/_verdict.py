@@ -20,6 +20,7 @@ CLAIM_NAMES: dict[Any, str] = {
     "C1": "the function error on most inputs (C1)",
     "C2": "the number of heads (C2)",
     "C3": "the error of every parameter (C3)",
+    "U": "that no other function fits as well (U)",
     "M": "the error on new examples (M)",
     "R": "the bound on the training loss of this run (R)",
     "L": "the training loss (L)",
@@ -272,8 +273,8 @@ def _why(document: dict[str, Any], claims: dict[str, Any], outcome: Outcome) -> 
 
 
 def _subject(document: dict[str, Any], trained: bool) -> str:
-    number = _heads(document)
-    return f"A {'classifier' if trained else 'layer'} with {_count(number)} was {'trained' if trained else 'fitted'}"
+    kind = _kind(document).replace("attention layer", "layer")
+    return f"A {kind} with {_count(_heads(document))} was {'trained' if trained else 'fitted'}"
 
 
 def _scope(document: dict[str, Any], claims: dict[str, Any], trained: bool) -> str:

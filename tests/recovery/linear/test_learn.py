@@ -154,7 +154,10 @@ def test_the_best_substitute_of_a_softmax_layer(rng):
     y = softmax(x)
     solution = linear(x, y, causal=False, target=2.0)
     assert solution.certificate.claim("C1").established
+    assert solution.outcome is Outcome.ON_TARGET
+    assert solution.achieved
     assert not solution.certified
+    assert solution.verdict.startswith("A linear layer with ")
     error = np.linalg.norm(solution.layer(x) - y)
     assert error < 0.75 * np.linalg.norm(y)
     assert np.isclose(solution.stats["select_error"], error / np.linalg.norm(y), rtol=0.1)

@@ -133,7 +133,7 @@ def outcome(fitted: Fitted, made: Certificate, target: float | None) -> Outcome:
     if made.certified:
         return Outcome.RECOVERED
     if target is not None and made.claim("C1").established:
-        return Outcome.NOT_ESTABLISHED
+        return Outcome.ON_TARGET
     if made.check("U.rows").status is Status.FAILS or memorised(regression.error, found.best):
         return Outcome.TOO_FEW_EXAMPLES
     if not regression.determined or regression.coordinates.rank < fitted.dim:
