@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """Both sides on one problem."""
-    before, now = (_side(tree, case) for tree in (checkout(case["before"]), ROOT))
+    before, now = (side(tree, SCRIPT, case) for tree in (checkout(case["before"]), ROOT))
     return {
         "before": before,
         "now": now,
@@ -69,11 +70,23 @@ def checkout(commit: str) -> Path:
     return tree
 
 
-def _side(tree: Path, case: dict[str, Any]) -> dict[str, Any]:
+def side(tree: Path, script: str, case: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+    """What a script prints that runs one case on the code of a working tree.
+
+    A process that takes more than `most` CPU seconds is ended: those are then a lower bound, and `capped` says so.
+    """
     given = {name: value for name, value in case.items() if name != "before"}
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
-    command = [sys.executable, "-c", SCRIPT, json.dumps(given)]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True)
+    limit = (
+        "" if most is None else f"import resource; resource.setrlimit(resource.RLIMIT_CPU, ({most}, {most}))"
+    )
+    command = [sys.executable, "-c", limit + script, json.dumps(given)]
+    done = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=most is None
+    )
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"cpu": float(most), "capped": True}
+    done.check_returncode()
     return json.loads(done.stdout.splitlines()[-1])
 
 

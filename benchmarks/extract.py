@@ -1,7 +1,8 @@
 """Extraction with chosen queries: error, outcome and everything that was spent, per layer and oracle.
 
 Every sequence counts: scale search, failed attempts, certification. `published_scalars` is 4 m d^2 - 2 m + 1, stated
-for scalar answers, so it is to be compared with `scalars`; `unknowns` of a low-rank layer is the floor for scalars.
+for scalar answers, so it is to be compared with `scalars`; `unknowns` of a low-rank layer is the floor for scalars. Rows with
+`before` run the code of that commit beside this one, in processes of their own, by CPU seconds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from attnlearn import AttentionLayer, distance, load, recover
 from attnlearn.extraction import extract
+from benchmarks.before import ROOT, checkout, side
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
 TABLE = (
@@ -25,6 +27,27 @@ RIVAL_TIMES = (2, 3, 4, 16)
 """Multiples of the tokens that `extract` spent, certification included, that `recover` gets until it reaches the error. A
 quarter is decided at four; just above what it needs it takes longest, so the next one is plenty."""
 RIVAL_LENGTH = 8
+BEFORE = "5d67e92"
+"""The last commit before long sequences and the shared kernel."""
+BEFORE_MOST = {"bench": 1200, "full": 7200}
+"""CPU seconds after which the code before is ended, so that the ratio is a lower bound."""
+SCRIPT = """
+import json, sys, time
+import numpy as np
+from attnlearn import AttentionLayer, distance
+from attnlearn.extraction import extract
+from benchmarks.extract import problem
+case = json.loads(sys.argv[1])
+extract(AttentionLayer.random(2, 4), 4, raise_on_failure=False, progress=False)  # imports are no part of the time
+oracle, truth, dim = problem(case)
+cpu, wall = time.process_time(), time.perf_counter()
+found = extract(oracle, dim, seed=case["seed"], raise_on_failure=False, progress=False)
+cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+error = None if found.layer is None else float(distance(found.layer.astype(np.float64), truth.astype(np.float64)).max)
+print(json.dumps({"cpu": cpu, "wall": wall, "certified": found.certified, "outcome": found.outcome.name, "error": error,
+    "sequences": found.stats["sequences"], "tokens": found.stats["tokens"],
+    "phases": {phase.name: phase.seconds for phase in found.phases}}))
+"""
 REAL = (("sapiens-vh-layer0", 16), ("sapiens-vh-layer3", 16), ("rxnmapper-layer", 32))
 
 
@@ -70,6 +93,10 @@ def cases(tier: str) -> list[dict[str, Any]]:
         {"layer": name, "rank": rank, "dtype": "float32", "wanted": 1e-4, "seed": 0, "rival": "recover"}
         for name, rank in REAL[:2]
     ]
+    rows += [
+        case | {"seed": 0, "before": BEFORE, "most": BEFORE_MOST[tier]}
+        for case in (real[0], real[2], growth[-1])
+    ]
     return rows + edge + [case | {"seed": 0} for case in (growth if tier == "full" else growth[:4])]
 
 
@@ -77,6 +104,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     """Extract one layer and compare it with the truth."""
     if "rival" in case:
         return random_examples(case)
+    if "before" in case:
+        return beside_before(case)
     oracle, truth, dim = problem(case)
     began = time.perf_counter()
     solution = extract(oracle, dim, seed=case["seed"], progress=False, raise_on_failure=False)
@@ -105,6 +134,19 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     if "wanted" in case:
         figures["reached"] = bool(error is not None and error <= case["wanted"])
     return figures
+
+
+def beside_before(case: dict[str, Any]) -> dict[str, Any]:
+    """This code and that of the earlier commit on one problem; `speedup` is a lower bound where `capped` says so."""
+    now = side(ROOT, SCRIPT, case)
+    before = side(checkout(case["before"]), SCRIPT, case, case["most"])
+    return {
+        "before": before,
+        "now": now,
+        "speedup": before["cpu"] / now["cpu"],
+        "capped": before.get("capped", False),
+        "reached": bool(now["error"] is not None and now["error"] <= case["wanted"]),
+    }
 
 
 def random_examples(case: dict[str, Any]) -> dict[str, Any]:

@@ -173,9 +173,9 @@ def describe_extract(case: dict[str, Any]) -> str:
 
 
 def extract(suite: Suite) -> str:
-    """Chosen queries: what was reached and what it cost."""
+    """Chosen queries: what was reached and what it cost, and the code before on the same problems."""
     rows = []
-    for row in suite.rows:
+    for row in (row for row in suite.rows if "before" not in row.case):
         numbers = row.values("scalars"), row.values("unknowns"), row.values("published_scalars")
         over = [a / b for a, b in zip(numbers[0], numbers[1])] if len(numbers[0]) == len(numbers[1]) else []
         published = (
@@ -191,7 +191,30 @@ def extract(suite: Suite) -> str:
         "layer", "cases", "outcome", "parameter error: median (worst)", "sequences", "tokens", "scalars read",
         "scalars over unknowns", "scalars over the published count", "seconds", "tokens over those of queries, same run",
     ]  # fmt: skip
-    return table(columns, rows)
+    beside = [_beside_before(row) for row in suite.rows if "before" in row.case]
+    head = [
+        "layer",
+        "cases",
+        "CPU seconds",
+        "before",
+        "faster",
+        "sequences",
+        "before",
+        "parameter error",
+        "reached",
+    ]
+    return table(columns, rows) + "\n\n" + table(head, beside)
+
+
+def _beside_before(row: Row) -> list[str]:
+    """CPU seconds and sequences of this code and of that before; a bound where the code before was ended."""
+    bound = "at least " if any(result["capped"] for result in row.results) else ""
+    return [
+        describe_extract(row.case), cases(row), figure(row.values("now", "cpu"), "{:.1f}"),
+        figure(row.values("before", "cpu"), bound + "{:.0f}"), figure(row.values("speedup"), bound + "{:.1f} ×"),
+        figure(row.values("now", "sequences"), "{:,.0f}"), figure(row.values("before", "sequences"), "{:,.0f}"),
+        worst(row.values("now", "error")), share(sum(result["reached"] for result in row.results), len(row.results)),
+    ]  # fmt: skip
 
 
 def _times_of_queries(row: Row) -> str:

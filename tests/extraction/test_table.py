@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
-from attnlearn.extraction._complete import tokens_told_apart
+from attnlearn.extraction._complete import value_rank
+from attnlearn.extraction._equations import tokens_told_apart
 from attnlearn.extraction._state import State
 from attnlearn.extraction._table import ScoreTable
 
@@ -64,11 +65,10 @@ def test_a_saturated_pair_counts_for_little(seed, rng):
 
 
 def test_tokens_of_a_query(rng):
-    wide, low = (
-        rng.standard_normal((4, 64, 64)),
-        rng.standard_normal((4, 64, 4)) @ rng.standard_normal((4, 4, 64)),
-    )
-    assert tokens_told_apart(wide, 16) == 10  # 0.6 of 64 outputs for 4 heads
-    assert tokens_told_apart(wide, 5) == 5
-    assert tokens_told_apart(low, 16) == 3
-    assert tokens_told_apart(wide[:, :, :6], 16) == 2
+    wide, low = (rng.standard_normal((4, 64, rank)) @ rng.standard_normal((4, rank, 64)) for rank in (64, 4))
+    assert value_rank(wide) > 50
+    assert value_rank(low) == 4
+    assert tokens_told_apart(4, 64, 64, 16) == 10  # 0.6 of 64 outputs for 4 heads
+    assert tokens_told_apart(4, 64, 64, 5) == 5
+    assert tokens_told_apart(4, 64, 4, 16) == 3
+    assert tokens_told_apart(4, 6, 4, 16) == 2

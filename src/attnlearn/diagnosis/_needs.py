@@ -5,9 +5,8 @@ spectral   the weakest head that must be seen stands SEEN_AT floors high, the fl
            refine needs a few equations per unknown; the certify side needs its examples.
 sculpt     SLABS_PER_UNKNOWN agreeing rows per entry of [Theta; c]; how many rows agree is counted on the true layer.
 queries    the phases' own counts: single tokens, base points, (m + 3) queries for each of d displacements (or of r + 3, and
-           one or two for each of the others), d^2/4 (or (r + 2) d/2) references, random sequences for the last fit, and
-           those of the certificate. Within 1 % of what `extract` asked for
-           d = 8 to 128, 1 to 16 heads, as long as it did not have to ask something again.
+           one or two for each of the others), blocks of references and others, random sequences for the last fit, and
+           those of the certificate, from an oracle that takes 16 tokens, as long as nothing has to be asked again.
 
 Cost: the count of agreeing rows is one pass over a few thousand sequences.
 """
@@ -22,7 +21,7 @@ from attnlearn.data import Chunk
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
-from attnlearn.extraction._equations import score_unknowns, telling
+from attnlearn.extraction._equations import score_equations, score_unknowns, telling, tokens_told_apart
 from attnlearn.recovery._calibration import CACHE_BYTES
 from attnlearn.recovery._problem import examples_for
 from attnlearn.recovery.sculpt import SculptConfig
@@ -92,7 +91,7 @@ def query_count(num_heads: int, dim: int, out_dim: int, rank: int, value_rank: i
     """Sequences that `extract` should ask for in all, from the ranks of the Theta_i and the W_i (None: full).
 
     >>> query_count(num_heads=8, dim=128, out_dim=128, rank=16, value_rank=16)
-    2462
+    1298
     """
     low, high = extraction.SCALE_GRID
     probe = extraction.SCALE_SEQUENCES * (high - low)
@@ -100,19 +99,35 @@ def query_count(num_heads: int, dim: int, out_dim: int, rank: int, value_rank: i
     counted = extraction.COUNT_POINTS * 2 ** max(0, int(np.ceil(np.log2(num_heads / 8))))
     separate = counted + 2 * ((num_heads + 5) // 2) * min(num_heads + 2, dim) + slice_points
     match = _match_count(slice_points, num_heads, dim, out_dim, dim if value_rank is None else value_rank)
-    tokens = 2 if 2 * num_heads > extraction.TRIPLE_SHARE * out_dim else 3
-    references = min(rank + extraction.RANK_SURPLUS, dim)
-    complete = references * (2 * dim - references) / 2 / (tokens - 1) + extraction.CHECK_SEQUENCES
+    longest = max(extraction.CERTIFY_LENGTHS)
+    tokens = tokens_told_apart(num_heads, out_dim, dim if value_rank is None else value_rank, longest)
+    blocks = _block_count(tokens, dim, rank)
+    checks = min(tokens, extraction.RANDOM_TOKENS)
+    asked = [tokens] * blocks + [checks] * extraction.CHECK_SEQUENCES
     scores = score_unknowns(num_heads, dim, [rank] * num_heads)
-    per_row = telling(num_heads, out_dim, causal=False)
-    rows = extraction.FIT_EQUATIONS * (scores / out_dim + num_heads * dim)
-    rows = max(rows, extraction.FIT_SCORE_EQUATIONS * scores / per_row)
-    fit = max(extraction.FIT_RANDOM_LEAST, (rows - tokens * complete) / extraction.RANDOM_TOKENS)
-    fitted = tokens * complete + extraction.RANDOM_TOKENS * fit
-    held = (extraction.CERTIFY_EQUATIONS * scores / per_row - fitted) / extraction.CERTIFY_TOKENS
-    held = max(extraction.CERTIFY_SEQUENCES, held)
+    rows = extraction.FIT_EQUATIONS * (scores / out_dim + num_heads * dim) - sum(asked)
+    seen = score_equations(num_heads, out_dim, False, asked)
+    per_row = telling(num_heads, out_dim, False, longest)
+    rows = max(rows, (extraction.FIT_SCORE_EQUATIONS * scores - seen) / per_row)
+    fit = max(extraction.FIT_RANDOM_LEAST, int(np.ceil(rows / longest)))
+    seen += score_equations(num_heads, out_dim, False, [longest] * fit)
+    each = score_equations(num_heads, out_dim, False, extraction.CERTIFY_LENGTHS) / len(
+        extraction.CERTIFY_LENGTHS
+    )
+    held = max(extraction.CERTIFY_SEQUENCES, (extraction.CERTIFY_EQUATIONS * scores - seen) / each)
+    held += extraction.LARGER_SEQUENCES + 2  # and one to try the length, while learning and again at the end
     single = dim + 1 + extraction.SURPLUS_TOKENS + calibration.NOISE_SEQUENCES
-    return int(single + probe + separate + match + complete + fit + held)
+    return int(single + probe + separate + match + len(asked) + fit + held)
+
+
+def _block_count(tokens: int, dim: int, rank: int) -> int:
+    """Queries that show enough references, half of a query each time, with all other tokens."""
+    group, blocks, shown = (tokens + 1) // 2, 0, 0
+    while shown < min(rank + extraction.RANK_SURPLUS, dim + 1):
+        others = max(0, dim + 1 - shown - group)
+        blocks += max(1, -(-others // max(1, tokens - group)))
+        shown += group
+    return blocks
 
 
 def _match_count(whole_slice: int, num_heads: int, dim: int, out_dim: int, value_rank: int) -> int:
@@ -128,7 +143,7 @@ def _match_count(whole_slice: int, num_heads: int, dim: int, out_dim: int, value
 
 
 def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:
-    """Bytes of the largest arrays: cached rows (spectral), kept rows (sculpt), the last fit's Jacobian (queries)."""
+    """Bytes of the largest arrays: cached rows (spectral), kept rows (sculpt), queries and answers in two precisions."""
     from attnlearn.recovery.sculpt._calibration import MOST_ROWS
 
     row = dim + out_dim
@@ -138,4 +153,4 @@ def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:
         return int(
             SculptConfig().held_examples * tokens * row * 8 + 2 * MOST_ROWS * (tokens * dim + out_dim) * 8
         )
-    return int(num * 3 * row * 8 + 10 * extraction.SETTLE_UNKNOWNS**2 * 8)
+    return int(num * max(extraction.CERTIFY_LENGTHS) * row * (8 + 4))

@@ -38,6 +38,18 @@ def score_equations(heads: int, out: int, causal: bool, lengths: Iterable[int]) 
     return sum(length * telling(heads, out, causal, length) for length in lengths)
 
 
+def tokens_told_apart(heads: int, out: int, value_rank: int, longest: int) -> int:
+    """Tokens of a query such that all attention weights of a row can be read from it.
+
+    The values of k - 1 moves must be independent, of all heads together and of each: a W_i of rank one shows one move.
+
+    >>> tokens_told_apart(4, 64, 64, 16), tokens_told_apart(4, 64, 4, 16), tokens_told_apart(1, 8, 1, 16)
+    (10, 3, 2)
+    """
+    moves = max(min(value_rank, 2), int(calibration.TOLD_SHARE * value_rank))
+    return 1 + max(1, min(moves, int(calibration.TOLD_SHARE * out / heads), longest - 1))
+
+
 def missing_sequences(state: State, ranks: list[int] | None) -> int:
     """Random sequences of the longest kind that bring the fit to the wanted number of equations per unknown."""
     m, d, o = state.w.shape

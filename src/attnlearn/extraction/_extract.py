@@ -222,8 +222,14 @@ def conclude(
 
 
 def everything_asked(state: State, dtype: np.dtype) -> Batch:
-    """Fresh and fitted queries, the longest first: what determines the layer has nothing to do with who saw it."""
-    x, y, mask = padded(state.asked_x[::-1], state.asked_y[::-1])
+    """Fresh and fitted queries, the longest first: what determines the layer has nothing to do with who saw it.
+
+    Short ones beside long ones are left out: they tell little and would cost as much.
+    """
+    long = [2 * x.shape[1] >= state.asked_x[-1].shape[1] for x in state.asked_x]
+    x, y, mask = padded(
+        *([a for a, told in zip(asked, long) if told][::-1] for asked in (state.asked_x, state.asked_y))
+    )
     missing = state.held_x.shape[1] - x.shape[1]
     x, y = (np.pad(array, ((0, 0), (0, missing), (0, 0))) for array in (x, y))
     mask = np.pad(mask, ((0, 0), (0, missing)))

@@ -43,24 +43,20 @@ class Lean:
         return Lean(*(array[self.good] for array in vars(self).values()))
 
 
-def gap_rank(
-    singular: Float[np.ndarray, "s"],
-    gap: float = calibration.RANK_GAP,
-    surplus: int = calibration.RANK_SURPLUS,
-) -> tuple[int | None, float]:
-    """Position and size of the largest fall with `surplus` values left after it.
+def largest_fall(
+    singular: Float[np.ndarray, "s"], surplus: int = calibration.RANK_SURPLUS
+) -> tuple[int, float]:
+    """Position and size of the largest fall with `surplus` values left after it: the rank, if the fall is large.
 
-    >>> gap_rank(np.array([3.0, 2.0, 1e-3, 9e-4, 8e-4]))[0]
+    >>> largest_fall(np.array([3.0, 2.0, 1e-3, 9e-4, 8e-4]))[0]
     2
-    >>> gap_rank(np.array([3.0, 2.0, 1.5, 1.2, 1.0]))[0] is None
-    True
     """
     last = len(singular) - surplus
     if last < 1:
-        return None, 1.0
+        return 1, 1.0
     falls = singular[:last] / np.maximum(singular[1 : last + 1], 1e-300)
     best = int(np.argmax(falls))
-    return (best + 1 if falls[best] >= gap else None), float(falls[best])
+    return best + 1, float(falls[best])
 
 
 def value_spaces(
@@ -73,8 +69,8 @@ def value_spaces(
     spaces = []
     for head in rows:
         singular, directions = np.linalg.svd(head, full_matrices=False)[1:]
-        rank = gap_rank(singular, calibration.SPAN_GAP, calibration.SPAN_SURPLUS)[0]
-        if rank is None:
+        rank, fall = largest_fall(singular, calibration.SPAN_SURPLUS)
+        if fall < calibration.SPAN_GAP:
             return None
         spaces.append(directions[:rank])
     return spaces
