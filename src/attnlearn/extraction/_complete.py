@@ -211,8 +211,8 @@ def row_ranks(known: Float[np.ndarray, "m a d"], constant_head: bool) -> tuple[l
     found = [gap_rank(singular) for singular in np.linalg.svd(known, compute_uv=False)]
     if constant_head:
         found[-1] = (1, 1.0)
-    ranks = [rank for rank, _ in found]
-    return (None if any(rank is None for rank in ranks) else ranks), [gap for _, gap in found]
+    ranks = [rank for rank, _ in found if rank is not None]
+    return (ranks if len(ranks) == len(found) else None), [gap for _, gap in found]
 
 
 def theta_ranks(theta: Float[np.ndarray, "m d d"], ranks: list[int], constant_head: bool) -> list[int]:

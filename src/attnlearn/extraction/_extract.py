@@ -162,6 +162,7 @@ def _solution(problem: Problem, run: Run, tools: Tools) -> Solution:
     if run.stopped is not None:
         stats |= run.stopped.evidence
         return Solution(layer, Outcome[run.stopped.outcome_name], phases=phases, stats=stats)
+    assert layer is not None
     with tools.progress.phase("certify"):
         certificate, outcome, figures = conclude(problem, state, layer, tools.progress.update)
     return Solution(layer, outcome, certificate, phases, stats | figures)
@@ -234,6 +235,7 @@ def _enough_for_whole(layer: AttentionLayer, asked: Held) -> bool:
     m, d, o = layer.w.shape
     scores = score_unknowns(m, d, None)
     rows = max(scores / telling(m, o, layer.causal), (scores + m * d * o + o) / o)
+    assert asked.mask is not None
     return calibration.CERTIFY_EQUATIONS * rows <= asked.mask[asked.mask.sum(1) > 1].sum()
 
 
@@ -285,7 +287,7 @@ def typical_rounding(layer: AttentionLayer, asked: list[Tokens]) -> float:
 
 def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certificate, bool]:
     """C2 and C3 need answers as exact as float32 or float64; rounded or noisy ones can hide a head in their error."""
-    eps = np.finfo(np.float32 if state.rounding == "float32" else np.float64).eps
+    eps = float(np.finfo(np.float32 if state.rounding == "float32" else np.float64).eps)
     size = max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
     check = Check.compare(
         "C2.answers",

@@ -41,7 +41,7 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     """The layer that explains all answers best, near the closed-form one."""
     inquiry = Inquiry(problem, state)
     start = layer_of(state)
-    best: Fitted | None = None
+    best: Any = None
     seen = state.ranks
     if seen is None and not _is_small(start):
         seen = shared_rank(start.theta)

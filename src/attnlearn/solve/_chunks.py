@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,6 +39,7 @@ from attnlearn.solve._calibration import (
 )
 
 Value = TypeVar("Value")
+AnyScores = TypeVar("AnyScores", bound=Scores)
 
 
 @contextmanager
@@ -111,8 +112,10 @@ class Chunks(tuple[Chunk, ...]):
 
     def astype(self, dtype: Any) -> Chunks:
         """The same chunks in another precision."""
+        cast = partial(np.asarray, dtype=dtype)
         return Chunks(
-            Chunk(*(None if part is None else np.asarray(part, dtype) for part in chunk)) for chunk in self
+            Chunk(cast(chunk.x), cast(chunk.y), None if chunk.keep is None else cast(chunk.keep))
+            for chunk in self
         )
 
 
@@ -139,11 +142,11 @@ class Whitening(NamedTuple):
         """White coordinates of tokens."""
         return (x - self.mean.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
 
-    def inside(self, scores: Scores) -> Scores:
+    def inside(self, scores: AnyScores) -> AnyScores:
         """Scores of the tokens as scores of white coordinates."""
         return scores.seen_through(self.mean, self.basis)
 
-    def outside(self, scores: Scores) -> Scores:
+    def outside(self, scores: AnyScores) -> AnyScores:
         """Scores of white coordinates as scores of the tokens."""
         return scores.seen_through(-self.inverse @ self.mean, self.inverse)
 
