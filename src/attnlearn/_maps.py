@@ -166,7 +166,7 @@ def _inputs(layer: AttentionLayer, stats: dict[str, Any]) -> tuple[str, SampleIn
     k = stats.get("sequence_length")
     k = int(k) if isinstance(k, int) and 2 <= k <= 512 else 8
     z = np.random.default_rng(0).standard_normal((INPUTS, k, layer.dim))
-    support = stats.get("support")
+    support: Any = stats.get("support")
     if getattr(support, "basis", None) is not None and support.basis.shape[0] == layer.dim:
         z = support.mean + z[..., : support.basis.shape[1]] @ support.basis.T
     scale = stats.get("token_scale")

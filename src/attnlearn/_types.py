@@ -6,7 +6,7 @@ Dimensions: `n` examples, `k` tokens of a sequence, `d` token dimension, `o` out
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -21,3 +21,14 @@ Theta: TypeAlias = Float[np.ndarray, "m d d"]
 Projection: TypeAlias = Float[np.ndarray, "m d o"]
 QueryBias: TypeAlias = Float[np.ndarray, "m d"]
 OutputBias: TypeAlias = Float[np.ndarray, "o"]
+
+Set = TypeVar("Set")
+if TYPE_CHECKING:
+    Later = Annotated[Set, "None until its phase has run"]
+else:
+    Later = Optional
+"""The type of a state's field that is None until its phase has run.
+
+A static checker takes the field as set, because a phase that reads it comes after the one that sets it; at run time None is
+allowed. `LATER` is its default."""
+LATER: Any = None

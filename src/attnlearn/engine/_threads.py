@@ -93,7 +93,8 @@ def limited_blas(threads: int) -> Iterator[None]:
             newest = next(reversed(_blas.open))
             ended = _blas.open.pop(block)
             if not _blas.open:
-                _blas.before.restore_original_limits()
+                if _blas.before is not None:
+                    _blas.before.restore_original_limits()
                 _release()
             elif newest is block and next(reversed(_blas.open.values())) != ended:
                 _limit(next(reversed(_blas.open.values())))

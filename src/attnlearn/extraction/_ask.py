@@ -29,7 +29,7 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
     number = problem.config.certify_sequences or certify_sequences(state, lengths)
     xs, ys = [], []
     chosen = rng.choice(lengths, number)
-    scales = state.scale * np.exp(rng.uniform(*np.log(calibration.CERTIFY_SCALES), number))
+    scales = state.scale * np.exp(rng.uniform(*np.log(calibration.CERTIFY_SCALES), size=number))
     for length in lengths:
         own = scales[chosen == length]
         if len(own):

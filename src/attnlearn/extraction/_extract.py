@@ -286,7 +286,7 @@ def typical_rounding(layer: AttentionLayer, asked: list[Tokens]) -> float:
 
 def judged_by_answers(certificate: Certificate, state: State) -> tuple[Certificate, bool]:
     """C2 and C3 need answers as exact as float32 or float64; rounded or noisy ones can hide a head in their error."""
-    eps = np.finfo(np.float32 if state.rounding == "float32" else np.float64).eps
+    eps = float(np.finfo(np.float32 if state.rounding == "float32" else np.float64).eps)
     size = max(float(np.abs(y).max(initial=0.0)) for y in state.asked_y)
     check = Check.compare(
         "C2.answers",

@@ -193,7 +193,7 @@ def design(
         return 1.0, np.zeros((number, 0))
     inverse = np.linalg.pinv(start[:, :q], rcond=1e-3)
     typical = calibration.DESIGN_REACH * state.scale * np.sqrt(len(state.total))
-    best: tuple[float, np.ndarray] | None = None
+    best: Any = None
     for _ in range(calibration.DESIGN_TRIES):
         logits = calibration.DESIGN_LOGIT * rng.standard_normal((number, heads))
         logits *= rng.uniform(0.3, 1.3, (number, 1))

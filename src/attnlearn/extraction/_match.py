@@ -232,7 +232,7 @@ def _solved(
     if found.dependent:
         slopes, values, residual = solve_joint(start, x, np.zeros(len(x)), with_sum(g, deltas, state.total))
     else:
-        free = free_slopes(*found.slopes.shape, found.constant_head)
+        free = free_slopes(len(found.slopes), found.slopes.shape[1], found.constant_head)
         slopes, values, residual, outside = solve_slices(start, x, g, deltas @ state.total, free)
         residual = np.maximum(residual, outside)
     return Displaced(etas.copy(), g, slopes, values, residual, residual <= limit)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlearn._errors import OracleError, require
-from attnlearn._types import Mask, Outputs, Tokens
+from attnlearn._types import LATER, Later, Mask, Outputs, Tokens
 from attnlearn.engine import Stop
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.oracle import BudgetSpent, Oracle
@@ -67,34 +67,34 @@ class State:
     """
 
     causal: bool = False
-    noise: float | None = None
+    noise: Later[float] = LATER
     rounding: str = "float64"
     repeat_noise: float = 0.0
-    total: Float[np.ndarray, "d o"] | None = None
-    bias: Float[np.ndarray, "o"] | None = None
-    scale: float | None = None
+    total: Later[Float[np.ndarray, "d o"]] = LATER
+    bias: Later[Float[np.ndarray, "o"]] = LATER
+    scale: Later[float] = LATER
     onset_span: float = 1.0
     longest: int = calibration.CERTIFY_TOKENS
-    delta: Float[np.ndarray, "d"] | None = None
-    basis: Float[np.ndarray, "d q"] | None = None
-    points: Float[np.ndarray, "n q"] | None = None
-    slopes: Float[np.ndarray, "m p"] | None = None
-    values: Float[np.ndarray, "m o"] | None = None
+    delta: Later[Float[np.ndarray, "d"]] = LATER
+    basis: Later[Float[np.ndarray, "d q"]] = LATER
+    points: Later[Float[np.ndarray, "n q"]] = LATER
+    slopes: Later[Float[np.ndarray, "m p"]] = LATER
+    values: Later[Float[np.ndarray, "m o"]] = LATER
     constant_head: bool = False
     amplification: float = 1.0
     dependent: bool = False
-    w: Float[np.ndarray, "m d o"] | None = None
-    query_bias: Float[np.ndarray, "m d"] | None = None
-    theta: Float[np.ndarray, "m d d"] | None = None
-    ranks: list[int] | None = None
-    residual: float | None = None
-    asked_x: list[Tokens] | None = None
-    asked_y: list[Outputs] | None = None
-    held_x: Tokens | None = None
-    held_y: Outputs | None = None
-    held_mask: Mask | None = None
-    larger_x: Tokens | None = None
-    larger_y: Outputs | None = None
+    w: Later[Float[np.ndarray, "m d o"]] = LATER
+    query_bias: Later[Float[np.ndarray, "m d"]] = LATER
+    theta: Later[Float[np.ndarray, "m d d"]] = LATER
+    ranks: Later[list[int]] = LATER
+    residual: Later[float] = LATER
+    asked_x: Later[list[Tokens]] = LATER
+    asked_y: Later[list[Outputs]] = LATER
+    held_x: Later[Tokens] = LATER
+    held_y: Later[Outputs] = LATER
+    held_mask: Later[Mask] = LATER
+    larger_x: Later[Tokens] = LATER
+    larger_y: Later[Outputs] = LATER
 
 
 class Inquiry:

@@ -135,10 +135,10 @@ class Stream:
     def __init__(self, program: Program, seconds: float) -> None:
         self._program, self._seconds = program, seconds
         self._deadline = time.monotonic() + seconds
-        pipes = program.process.stdin, program.process.stdout
-        assert pipes[0] is not None
-        assert pipes[1] is not None
-        self._into, self._out_of = (pipe.fileno() for pipe in pipes)
+        into, out_of = program.process.stdin, program.process.stdout
+        assert into is not None
+        assert out_of is not None
+        self._into, self._out_of = into.fileno(), out_of.fileno()
         for handle in (self._into, self._out_of):
             os.set_blocking(handle, False)
 

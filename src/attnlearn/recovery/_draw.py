@@ -34,7 +34,7 @@ def draw_examples(model: Any, oracle: Any, num: int, seed: int, choose: Chooser 
         require(not isinstance(x, tuple), "x", "must be a data model without labels", model)
         x = x if scale == 1.0 else (scale * x).astype(x.dtype)
         y = asked(x)
-        if tokens is None:  # written in place: large layers could not be held twice
+        if tokens is None or outputs is None:  # written in place: large layers could not be held twice
             tokens, outputs = (np.empty((num, *part.shape[1:]), part.dtype) for part in (x, y))
         tokens[start : start + len(x)], outputs[start : start + len(x)] = x, y
         start += len(x)

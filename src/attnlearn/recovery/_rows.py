@@ -126,7 +126,7 @@ class RowSource:
                 whole = WhiteBatch(z, residual, visible)
             stop = start + len(rows.tokens)
             for there, part in zip(whole, rows):
-                if part is not None and len(part) == stop - start:
+                if there is not None and part is not None and len(part) == stop - start:
                     there[start:stop] = part
             start = stop
         assert whole is not None, "a source holds at least one sequence"

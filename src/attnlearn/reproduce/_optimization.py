@@ -100,7 +100,7 @@ def examples_claim(*, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     means = gaps.mean(axis=1)
     slope: dict[str, Any] = {"slope": None}
     if np.all(means > 0):
-        line = stats.linregress(np.log(sizes), np.log(means))
+        line: Any = stats.linregress(np.log(sizes), np.log(means))
         half = stats.t.ppf(0.975, len(sizes) - 2) * line.stderr
         slope = {"slope": line.slope, "interval": [line.slope - half, line.slope + half], "theory": -1.0}
     return {
@@ -175,8 +175,8 @@ def _start_row(
     if found.margin <= 0:
         return largest_head(begin), value, found.margin, math.inf
     radius = bounds.realizability_radius(value, found.margin, loss, CURVATURE_ALLOWANCE)
-    star = [p + radius * v for p, v in zip(begin, found.direction)]
-    return largest_head(begin), value, found.margin, loss_and_gradient(*star, x, y)[0]
+    u, w = (p + radius * v for p, v in zip(begin, found.direction))
+    return largest_head(begin), value, found.margin, loss_and_gradient(u, w, x, y)[0]
 
 
 def attention_claim(*, seed: int = 0, quick: bool = False) -> dict[str, Any]:

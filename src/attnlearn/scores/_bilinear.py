@@ -30,7 +30,7 @@ class Bilinear(NamedTuple):
     """Score parameters: a (m, d, r), b (m, d, r) or None, c (m, d). Also the shape of their tangents."""
 
     a: Any
-    b: Any | None
+    b: Any
     c: Any
 
     @classmethod
@@ -180,7 +180,8 @@ class Bilinear(NamedTuple):
         joint: bool,
     ) -> Kronecker:
         """Kronecker products of the second moment of the queries and the coupling of the keys."""
-        a, b = (None if part is None else np.asarray(part, np.float64) for part in (self.a, self.b))
+        a = np.asarray(self.a, np.float64)
+        b = None if self.b is None else np.asarray(self.b, np.float64)
         return kronecker(a, b, coupling, second, invert, joint)
 
     def gauge(self, by: Kronecker) -> np.ndarray | None:

@@ -26,8 +26,8 @@ class Kronecker(NamedTuple):
 
     a_left: Any
     a_right: Any
-    b_left: Any | None
-    b_right: Any | None
+    b_left: Any
+    b_right: Any
     c: Any
 
     def apply(self, t: Any) -> Any:

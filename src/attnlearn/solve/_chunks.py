@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -102,13 +102,10 @@ class Chunks(tuple[Chunk, ...]):
 
     def astype(self, dtype: Any) -> Chunks:
         """The same chunks in another precision."""
+        cast = partial(np.asarray, dtype=dtype)
         return Chunks(
-            Chunk(
-                x.astype(dtype, copy=False),
-                y.astype(dtype, copy=False),
-                None if keep is None else keep.astype(dtype, copy=False),
-            )
-            for x, y, keep in self
+            Chunk(cast(chunk.x), cast(chunk.y), None if chunk.keep is None else cast(chunk.keep))
+            for chunk in self
         )
 
 

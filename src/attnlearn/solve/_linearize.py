@@ -58,8 +58,8 @@ class Linearization(NamedTuple):
         """work(local arrays, extra) of every chunk, in order; from the cache or recomputed."""
 
         def one(place: int) -> Value:
-            kept = self.cache is not None
-            return work(self.cache[place] if kept else self.local(place), extra and extra[place])
+            local = self.local(place) if self.cache is None else self.cache[place]
+            return work(local, extra and extra[place])
 
         return self.chunks.each(one, len(self.linear))
 

@@ -126,7 +126,7 @@ def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.n
                 values, vectors = np.linalg.eigh(scaled)
                 scaled, ridge = (vectors * np.maximum(values, 0.0)) @ vectors.T, 1.0
                 unit = np.diag(scaled).copy()
-    inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1)
+    inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1)  # pyright: ignore[reportAttributeAccessIssue]
     inverse *= scale
     return inverse
 

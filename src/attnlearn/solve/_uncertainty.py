@@ -20,7 +20,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import on_threads
+from attnlearn.solve._chunks import added, on_threads
 from attnlearn.solve._linearize import Local, gradient, projected
 from attnlearn.solve._step import solve_normal
 from attnlearn.solve.certification._point import Point, original, prepare
@@ -90,7 +90,7 @@ def _response(point: Point, rng: np.random.Generator) -> tuple[Scores, np.ndarra
     def rest(local: Local, drawn: np.ndarray) -> np.ndarray:
         return drawn - local.p @ direct
 
-    direct = projected(at, sum(at.over_chunks(moment, noise)))
+    direct = projected(at, added(at.over_chunks(moment, noise)))
     slope = by.transpose(gradient(at, list(at.over_chunks(rest, noise)))).flat()
     found = solve_normal(at, by, slope, 0.0, calibration.ROUGH, calibration.INNER_MOST)
     return by.apply(at.scores.shaped(found.t)), direct - found.follow

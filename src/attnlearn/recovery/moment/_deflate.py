@@ -8,6 +8,8 @@ symmetric in (p, q) and oscillates when query biases are large; t = 2/3 contract
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -52,7 +54,7 @@ class Deflated:
     def __init__(self, right: Right, given: int | None) -> None:
         self.right, self.given = right, given
         self.values = self._kept = np.zeros(len(right))
-        self.left: Left | None = None
+        self.left: Any = None  # until the first step
         self.heads = 0
         self.complete = False
         self._steps = 0

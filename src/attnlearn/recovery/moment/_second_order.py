@@ -22,7 +22,7 @@ biases leave other terms beside the sum, and then the optimum lies elsewhere.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -35,6 +35,7 @@ from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment._moment import Moment
 from attnlearn.scores._products import turn
 from attnlearn.solve._batch import WhiteBatch
+from attnlearn.solve._chunks import added
 
 Tensor = Float[np.ndarray, "l l l"]
 Coordinates = Float[np.ndarray, "m l"]
@@ -52,7 +53,7 @@ def second_order_start(
         np.ascontiguousarray(basis[:heads].transpose(order).reshape(basis.shape[order[0]], -1), np.float32)
         for basis, order in ((moment.query_basis, (1, 0, 2)), (moment.value_basis, (2, 0, 1)))
     )
-    found = decompose(sum(in_order(partial(_squares, left, right, heads), source.chunks(heads))), rng)
+    found = decompose(added(in_order(partial(_squares, left, right, heads), source.chunks(heads))), rng)
     if found is None:
         return None
     a, c = found
@@ -125,6 +126,8 @@ class _Sum(NamedTuple):
 def _pencil(tensor: Tensor, rng: np.random.Generator) -> _Sum | None:
     """A beginning: the eigenvectors of two random combinations of slices."""
     first, second = np.einsum("ijl,lw->wij", tensor, rng.standard_normal((len(tensor), 2)))
+    values: Any
+    vectors: Any
     try:
         values, vectors = np.linalg.eig(np.linalg.solve(first, second))
         # Eigenvectors that noise made complex span, in pairs, what two real ones would.

@@ -8,7 +8,7 @@ Cost: a few descents of m^2 unknowns. What can fail: starts that end in differen
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -96,7 +96,8 @@ def best_start(
     The best goes on to its optimum on all rows. Starts are tried on threads, or on the workers of an engine all at once, and
     those after the end of the search are not looked at.
     """
-    best, shares, steps = None, [], []
+    best: Any = None
+    shares, steps = [], []
     starts = [random_start(rng, heads, model.spread) for _ in range(calibration.SPARE)]
     starts = starts if first is None else [first, *starts[1:]]
     descend = model.thinned(calibration.EQUATIONS_PER_UNKNOWN / calibration.ROWS_PER_UNKNOWN).descend

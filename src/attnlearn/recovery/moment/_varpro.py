@@ -12,7 +12,7 @@ Cost: O(rows m^2 (m^2 + features)) per step. What can fail: a start may end in a
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -23,6 +23,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._rows import linear_features
 from attnlearn.solve._batch import WhiteBatch
 from attnlearn.solve._calibration import in_precision
+from attnlearn.solve._chunks import added
 
 
 class Columns(NamedTuple):
@@ -78,7 +79,7 @@ class SpanModel:
         scores = stacked.reshape(n, self.a * self.l, r) @ np.swapaxes(z, 1, 2)
         self.scores = np.ascontiguousarray(scores.reshape(n, self.a, self.l, k).transpose(2, 0, 1, 3))
         self.visible = None if visible is None else visible[:, queries]
-        self.uniform = (
+        self.uniform: Any = (
             np.float32(1 / k)
             if self.visible is None
             else softmax(np.where(self.visible, np.float32(0), -np.inf))
@@ -146,8 +147,8 @@ class SpanModel:
             return features, features.square(), right.astype(np.float64)
 
         features, normals, rights = zip(*in_order(part, self.slices))
-        normal = sum(normals)
-        mixing = np.linalg.solve(normal, sum(rights))
+        normal = added(normals)
+        mixing = np.linalg.solve(normal, added(rights))
         single = mixing.astype(np.float32)
         fitted = [(columns.rows @ single).reshape(self.n * self.a, -1) for columns in features]
         residual = [
@@ -159,7 +160,7 @@ class SpanModel:
 
     def judge(self, a: Float[np.ndarray, "m l"], mixing: Float[np.ndarray, "m l"]) -> float:
         """Residual share of given A and C on these rows."""
-        explained = sum(
+        explained = added(
             pattern @ self._outputs(row) for pattern, row in zip(self.patterns(a), mixing.astype(np.float32))
         )
         residual = self.target - self._free(explained.reshape(self.n * self.a, -1))
@@ -191,7 +192,7 @@ class SpanModel:
             shared = fit.features[place].inner(jacobian)
             return jacobian.square(), shared.astype(np.float64), slope.astype(np.float64)
 
-        gauss, shared, slope = map(sum, zip(*in_order(part, range(len(self.slices)))))
+        gauss, shared, slope = added(in_order(part, range(len(self.slices))))
         return gauss - shared.T @ np.linalg.solve(fit.normal, shared), slope
 
     def descend(

@@ -50,7 +50,8 @@ def carve(
     `attempt` may end it after any round with a state that is good enough already.
     """
     rounds: list[dict[str, Any]] = []
-    tolerance, best = problem.config.tolerance, None
+    tolerance = problem.config.tolerance
+    best: Any = None
     while len(rounds) < problem.config.max_rounds:
         state, slabs = gather(problem, state, tolerance, tools)
         fewest = calibration.FEWEST_SLABS if best is None else calibration.FEWEST_AGAIN

@@ -101,13 +101,13 @@ class Reader:
     def read(self, number: int) -> Promising | None:
         """The promising rows of batch `number`; None when there is no such batch."""
         if number not in self._ready:
-            ahead = isinstance(self._source, FitSide) and not self._engine.in_process
-            numbers = range(number, number + (calibration.BATCHES_AHEAD if ahead else 1))
-            if ahead:
-                packed = [piece for piece in map(self._source.portion, numbers) if piece is not None]
+            source, numbers = self._source, range(number, number + 1)
+            if isinstance(source, FitSide) and not self._engine.in_process:
+                numbers = range(number, number + calibration.BATCHES_AHEAD)
+                packed = [piece for piece in map(source.portion, numbers) if piece is not None]
                 found = [*self._engine.map(self._filter, packed), None]
             else:
-                found = [self._filter(self._source, number)]
+                found = [self._filter(source, number)]
             self._ready = dict(zip(numbers, found))
         return self._ready[number]
 

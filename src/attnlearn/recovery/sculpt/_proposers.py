@@ -171,7 +171,8 @@ def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, 
         tried[wider.num_heads] = found["select_error"]
         if found["select_error"] > calibration.ONE_MORE_PAYS * info["select_error"]:
             break
-        state, info = wider, found | {"span": hull}
+        found["span"] = hull
+        state, info = wider, found
     info["tried"] = {str(heads): error for heads, error in tried.items()}
     if problem.target is not None:
         reached = info["select_worst"] <= TARGET_MARGIN * problem.target

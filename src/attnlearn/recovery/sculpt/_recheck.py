@@ -84,9 +84,9 @@ def smallest_singular_values(
         for first, second in {(int(a), int(b)) for a, b in zip(slabs.first[chosen], slabs.second[chosen])}:
             use = chosen[(slabs.first[chosen] == first) & (slabs.second[chosen] == second)]
             keys = np.flatnonzero(pattern)
-            others = [key for key in keys if key not in (first, second)]
-            origin = others[0] if others else second
-            kept = [key for key in keys if key != origin]
+            others = keys[(keys != first) & (keys != second)]
+            origin = int(others[0]) if len(others) else second
+            kept = keys[keys != origin]
             apart = rows.tokens[use][:, kept] - rows.tokens[use][:, [origin]]
             vectors = np.einsum("nte,meo->nmto", apart, w).reshape(len(use), -1, w.shape[2])
             if vectors.shape[1] <= vectors.shape[2]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from attnlearn._types import LATER, Later
 from attnlearn.data import Examples
 from attnlearn.engine import storable
 from attnlearn.recovery.sculpt._config import SculptConfig
@@ -47,34 +48,34 @@ class State:
     """
 
     causal: bool | None = None
-    shift: Float[np.ndarray, "d"] | None = None
-    root: Float[np.ndarray, "d e"] | None = None
-    unroot: Float[np.ndarray, "e d"] | None = None
-    sum: Float[np.ndarray, "e1 o"] | None = None
-    sum_spread: Float[np.ndarray, "e1 o"] | None = None
-    sum_scale: float | None = None
-    pair_tokens: Float[np.ndarray, "p k e"] | None = None
-    pair_outputs: Float[np.ndarray, "p o"] | None = None
-    pair_query: Int[np.ndarray, "p"] | None = None
-    pair_keys: Int[np.ndarray, "p k"] | None = None
-    single_tokens: Float[np.ndarray, "s k e"] | None = None
-    single_outputs: Float[np.ndarray, "s o"] | None = None
-    single_query: Int[np.ndarray, "s"] | None = None
-    single_keys: Int[np.ndarray, "s k"] | None = None
-    tolerance: float | None = None
+    shift: Later[Float[np.ndarray, "d"]] = LATER
+    root: Later[Float[np.ndarray, "d e"]] = LATER
+    unroot: Later[Float[np.ndarray, "e d"]] = LATER
+    sum: Later[Float[np.ndarray, "e1 o"]] = LATER
+    sum_spread: Later[Float[np.ndarray, "e1 o"]] = LATER
+    sum_scale: Later[float] = LATER
+    pair_tokens: Later[Float[np.ndarray, "p k e"]] = LATER
+    pair_outputs: Later[Float[np.ndarray, "p o"]] = LATER
+    pair_query: Later[Int[np.ndarray, "p"]] = LATER
+    pair_keys: Later[Int[np.ndarray, "p k"]] = LATER
+    single_tokens: Later[Float[np.ndarray, "s k e"]] = LATER
+    single_outputs: Later[Float[np.ndarray, "s o"]] = LATER
+    single_query: Later[Int[np.ndarray, "s"]] = LATER
+    single_keys: Later[Int[np.ndarray, "s k"]] = LATER
+    tolerance: Later[float] = LATER
     batches_read: int = 0
     examples_read: int = 0
-    minimum_norm: Float[np.ndarray, "e1 e"] | None = None
-    base: Float[np.ndarray, "e1 e"] | None = None
-    directions: Float[np.ndarray, "q e1 e"] | None = None
-    num_heads: int | None = None
+    minimum_norm: Later[Float[np.ndarray, "e1 e"]] = LATER
+    base: Later[Float[np.ndarray, "e1 e"]] = LATER
+    directions: Later[Float[np.ndarray, "q e1 e"]] = LATER
+    num_heads: Later[int] = LATER
     reached: bool = False
-    slabs_violated: float | None = None
-    slabs_proved: int | None = None
-    theta: Float[np.ndarray, "m d d"] | None = None
-    w: Float[np.ndarray, "m d o"] | None = None
-    query_bias: Float[np.ndarray, "m d"] | None = None
-    output_bias: Float[np.ndarray, "o"] | None = None
+    slabs_violated: Later[float] = LATER
+    slabs_proved: Later[int] = LATER
+    theta: Later[Float[np.ndarray, "m d d"]] = LATER
+    w: Later[Float[np.ndarray, "m d o"]] = LATER
+    query_bias: Later[Float[np.ndarray, "m d"]] = LATER
+    output_bias: Later[Float[np.ndarray, "o"]] = LATER
 
     @property
     def whitening(self) -> Whitening:

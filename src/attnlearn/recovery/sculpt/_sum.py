@@ -135,7 +135,8 @@ def anneal(
     >>> bool(np.abs(fit.total[:-1] - layer.w.sum(axis=0)).max() < 0.05)
     True
     """
-    total, best, scales = start, None, []
+    total, scales = start, []
+    best: SumFit | None = None
     with precision(np.float32):
         arrays = [jnp.asarray(a, bool if a.dtype == bool else np.float32) for a in batch]
         relative = np.asarray(_assign(jnp.asarray(total, jnp.float32), *arrays)[1])
@@ -149,11 +150,12 @@ def anneal(
             scales.append(scale)
             doubt = np.linalg.norm(spread) / max(np.linalg.norm(total), np.finfo(float).tiny)
             doubt += calibration.SUM_BIAS * scale
-            if best is None or doubt < best[0]:
-                best = (float(doubt), total, spread, scale)
+            if best is None or doubt < best.doubt:
+                best = SumFit(total, spread, scale, float(doubt), scales)
             if scale <= calibration.SUM_FINEST:
                 break
-    return SumFit(*best[1:], best[0], scales)
+    assert best is not None
+    return best
 
 
 @jax.jit
