@@ -7,7 +7,7 @@ CACHE_BYTES the chunks are kept, above they are recomputed in every pass, so mem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,9 @@ from jaxtyping import Bool, Float, Int
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.solve._batch import WhiteBatch, visible_keys
-from attnlearn.solve._white import Whitening
+
+if TYPE_CHECKING:
+    from attnlearn.recovery._signals import Signals
 
 
 def linear_features(
@@ -50,34 +52,10 @@ def output_whitening(covariance: Float[np.ndarray, "o o"]) -> tuple[np.ndarray, 
     return (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
 
 
-class Measured(Protocol):
-    """What rows are made with; the signals of a problem have it."""
-
-    @property
-    def white(self) -> Whitening:
-        """White coordinates of the tokens."""
-        ...
-
-    @property
-    def causal(self) -> bool:
-        """Whether a query sees no key after it."""
-        ...
-
-    @property
-    def linear(self) -> Float[np.ndarray, "f o"]:
-        """The linear fit of the outputs."""
-        ...
-
-    @property
-    def residual_covariance(self) -> Float[np.ndarray, "o o"]:
-        """Covariance of what the linear fit leaves."""
-        ...
-
-
 class RowSource:
     """The rows of some sequences, streamed in chunks of whole sequences."""
 
-    def __init__(self, examples: Examples, signals: Measured, indices: Int[np.ndarray, "i"]) -> None:
+    def __init__(self, examples: Examples, signals: Signals, indices: Int[np.ndarray, "i"]) -> None:
         self.examples, self.signals, self.indices = examples, signals, indices
         self.num = len(indices)
         self.k = examples.tokens
@@ -85,20 +63,17 @@ class RowSource:
         self.out_dim = examples.out_dim
         self.whitening = output_whitening(signals.residual_covariance)[0]
         size = 4 * self.num * self.k * (self.dim + self.out_dim)
-        self._cache: list[WhiteBatch] | None = [] if size <= calibration.CACHE_BYTES else None
-        self._complete = False
+        self._kept = size <= calibration.CACHE_BYTES
+        self._cache: WhiteBatch | None = None
 
     def chunks(self, vectors: int, block: slice | None = None) -> Iterator[WhiteBatch]:
         """Chunks of a block of sequences, small enough that `vectors` products of each stay in cache."""
         block = slice(0, self.num) if block is None else block
         size = self._chunk_size(vectors, block.stop - block.start)
-        if self._cache is None:
+        if not self._kept:
             yield from self._fresh(size, block)
             return
-        if not self._complete:
-            self._cache = [self._filled()]
-            self._complete = True
-        (whole,) = self._cache
+        whole = self._cache = self._cache or self._filled()
         for start in range(block.start, block.stop, size):
             rows = slice(start, min(start + size, block.stop))
             visible = (

@@ -19,7 +19,7 @@ from attnlearn.engine import Engine, blocks
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL
-from attnlearn.recovery._rows import Measured, RowSource
+from attnlearn.recovery._rows import RowSource
 from attnlearn.recovery._signals import Signals
 from attnlearn.scores._products import turn
 from attnlearn.solve._batch import WhiteBatch
@@ -189,7 +189,7 @@ class MomentOperator:
 
 def _elsewhere(
     bare: MomentOperator,
-    signals: Measured,
+    signals: Signals,
     part: str,
     matrix: np.ndarray | None,
     vectors: int,
