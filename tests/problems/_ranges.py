@@ -38,11 +38,11 @@ def _with(layer: AttentionLayer, theta: list[np.ndarray], w: list[np.ndarray], b
 
 
 def large_tokens(rng):
-    """Tokens of 1e2 to 1e10, with scores that are small enough, in either precision; a bias is lost beside them."""
+    """Tokens of 1e2 to 1e10, with scores that are small enough, in either precision; the output bias is lost beside them."""
     d, k, m = _shape(rng)
     size = float(10.0 ** rng.uniform(2, 10))
     layer = random_layer(rng, d, m, bias=True)
-    layer = layer.replace(theta=layer.theta / size**2)
+    layer = layer.replace(theta=layer.theta / size**2, query_bias=layer.query_bias / size)
     return from_tokens("large tokens", rng, layer, _gaussian(k, d, size), EXTREME, dtype=precision(rng))
 
 
