@@ -47,7 +47,12 @@ def find_heads(regression: Regression, select: Held, exact: float, num_heads: in
         found: list[tuple[LinearAttentionLayer, float]] = []
         for t in (coordinates.whiten, np.eye(len(coordinates.whiten))):
             own = s if t is coordinates.whiten else _unwhitened(s, coordinates.whiten)
-            layer = _layer(regression, decompose(own, number, rng, best <= exact), t, select.x.dtype)
+            layer = _layer(
+                regression,
+                decompose(own, number, rng, regression.determined and best <= exact),
+                t,
+                select.x.dtype,
+            )
             found.append((layer, relative_error(layer, select)))
             if found[-1][1] <= limit:
                 break
