@@ -17,7 +17,7 @@ from attnlearn.reproduce._hardness import (
     wall_claim,
 )
 from attnlearn.reproduce._learners import LEARNERS, SUCCESS, function_error, learn
-from attnlearn.reproduce._learning import hull_error, learning
+from attnlearn.reproduce._learning import correlation_error, crude_sum_error, hull_error, learning
 
 
 def test_finished_cases_are_not_run_again(tmp_path) -> None:
@@ -138,3 +138,14 @@ def test_sculpting_carves_towards_the_heads(seed: int) -> None:
     (point,) = learning(seed=seed, quick=True)["learning"]["points"]
     assert point["recovery_error"] < 1e-6
     assert 0 < point["hull_error"] < point["widths_across"][-1] < 0.05
+
+
+def test_the_correlation_of_the_paper_is_biased_where_ours_is_not(seed: int) -> None:
+    """Ten times the examples do not help it, because the bias of attention stays."""
+    layer, source = AttentionLayer.random(1, 6, scale=4.0, seed=seed), data.Boolean(3, 6)
+    few, many = (correlation_error(layer, source, seed, num=num) for num in (20_000, 200_000))
+    assert min(few, many) > 0.1
+    assert abs(few - many) < 0.05
+    ours = crude_sum_error(layer, source, seed)
+    assert ours is not None
+    assert ours < 0.1 * many

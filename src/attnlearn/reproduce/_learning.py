@@ -1,6 +1,6 @@
 """The claims of *Provably learning a multi-head attention layer* on generic layers, as figures with numbers.
 
-For each (d, k, m): the error of the crude sum of projections, and after it was refined; the width of the convex body
+For each (d, k, m): the error of the crude sum of projections, by the paper's correlation and by ours, and after it was refined; the width of the convex body
 across the hull of the heads, round by round; the error of the hull and of the weights before the last fit; the error
 after it; examples and seconds. Errors are true ones, against the layer that made the examples. The spectral route on
 the same layers stands beside it.
@@ -80,6 +80,7 @@ def _run(case: dict[str, Any]) -> dict[str, Any]:
     rounds = phases.get("carve", {}).get("rounds", [])
     result: dict[str, Any] = {
         "outcome": found.outcome.name,
+        "correlation_error": correlation_error(layer, source, case["seed"]),
         "crude_sum_error": crude_sum_error(layer, source, case["seed"]),
         "refined_sum_error": [entry["sum_error"] for entry in rounds],
         "widths_across": [max(entry["widths_across"]) / SCALE for entry in rounds],
@@ -134,6 +135,22 @@ def crude_sum_error(layer: AttentionLayer, source: Any, seed: int) -> float | No
     return float(np.linalg.norm(state.sum[:-1] - true) / np.linalg.norm(true))
 
 
+def correlation_error(layer: AttentionLayer, source: Any, seed: int, num: int | None = None) -> float:
+    """Relative error of the paper's first estimate of S, the mean of X^T J Y / k with J all ones, on as many examples as ours reads.
+
+    It is exact in the limit where attention is uniform (tokens white, independent); what attention adds is a bias.
+
+    >>> flat = AttentionLayer(np.zeros((1, 4, 4)), np.eye(4)[None])
+    >>> correlation_error(flat, data.Boolean(3, 4), 0, num=20_000) < 0.05
+    True
+    """
+    total, number = np.zeros((layer.dim, layer.out_dim)), num or SculptConfig().held_examples
+    for x in source.stream(number, FRESH, seed=seed):
+        total += x.sum(axis=1).T @ layer(x).sum(axis=1) / x.shape[1]
+    true = layer.w.sum(axis=0)
+    return float(np.linalg.norm(total / number - true) / np.linalg.norm(true))
+
+
 def hull_error(found: AttentionLayer, truth: AttentionLayer, x: np.ndarray) -> float:
     """Distance of the worst true head from the affine hull of the found ones, over its norm, on white tokens.
 
@@ -157,7 +174,7 @@ def _heads(parameters: Parameters) -> np.ndarray:
 
 def _table(points: list[dict[str, Any]]) -> str:
     columns = (
-        "crude_sum_error", "widths_across", "hull_error", "weights_error", "recovery_error", "examples", "seconds"
+        "correlation_error", "crude_sum_error", "widths_across", "hull_error", "weights_error", "recovery_error", "examples", "seconds"
     )  # fmt: skip
     lines = [
         "  d  k  m  " + "  ".join(f"{name.replace('_', ' '):>24}" for name in columns) + "  spectral seconds"

@@ -158,6 +158,12 @@ def test_the_best_substitute_of_a_softmax_layer(rng):
     assert solution.achieved
     assert not solution.certified
     assert solution.verdict.startswith("A linear layer with ")
+    assert solution.stats["select_error"] <= 1.01 * solution.stats["least_squares_error"]
+    claim = solution.certificate.claim(
+        "U"
+    )  # least squares is unique, and the layer has fewer heads than its fit
+    assert not claim.established
+    assert "least-squares fit is one function" in claim.text
     error = np.linalg.norm(solution.layer(x) - y)
     assert error < 0.75 * np.linalg.norm(y)
     assert np.isclose(solution.stats["select_error"], error / np.linalg.norm(y), rtol=0.1)
@@ -184,6 +190,9 @@ def test_noise_is_said_to_be_noise(rng):
     solution = linear(x, y)
     assert solution.outcome is Outcome.BELOW_NOISE_FLOOR
     assert not solution.certificate.claim("C2").established
+    # Two heads do better than least squares, whose fit has the noise in it: the layer is not that fit, and does not say so.
+    assert solution.layer.num_heads < 8
+    assert not solution.certificate.claim("U").established
     assert relative(solution.layer, truth, x) < 0.01
 
 

@@ -12,8 +12,10 @@ STALLED = 1e-3
 """Alternating least squares stops when `LOOKS` steps shorten the residual by less than this fraction."""
 CONVERGED = 1e-14
 """Relative residual of a decomposition that is exact to rounding: the entries are sums of m products."""
+CANDIDATES = 4
+"""Regressions among which the outputs choose: causal or not, on some or on all fit examples (derived)."""
 BLOCKS = 6
-"""Most blocks for the population's bound: its factor is 1e-6 to the power 1 / BLOCKS = 0.1. Each block has to determine the features."""
+"""Most blocks for the population's bound: its factor is (1e-6 / 4) to the power 1 / BLOCKS = 0.08. Each block has to determine the features."""
 ROWS_PER_BLOCK = 3
 """Rows per feature that a block has at least, where there are several."""
 

@@ -22,7 +22,7 @@ from attnlearn.solve._batch import Batch
 class Found:
     """The layer, its select error and that of the regression, and the number of heads that M(a) proves to be needed.
 
-    `margin`: how many times the last counted singular value of M(a) exceeds the bound on its error.
+    `apart`: how far layer and regression are from each other on the select side, as a share of the outputs. `margin`: how many times the last counted singular value of M(a) exceeds the bound on its error.
     """
 
     layer: LinearAttentionLayer
@@ -30,6 +30,7 @@ class Found:
     best: float
     fewest: int
     margin: float
+    apart: float
 
 
 def find_heads(
@@ -45,19 +46,27 @@ def find_heads(
     best = residual_of(regression, select)
     limit = max(calibration.SAME * best, exact)
 
+    def found(layer: LinearAttentionLayer, error: float) -> Found:
+        return Found(layer, error, best, fewest, margin, difference(regression, layer, select))
+
     def tried(number: int) -> tuple[LinearAttentionLayer, float]:
-        found: list[tuple[LinearAttentionLayer, float]] = []
+        tries: list[tuple[LinearAttentionLayer, float]] = []
         for t in (coordinates.whiten, np.eye(len(coordinates.whiten))):
             own = s if t is coordinates.whiten else _unwhitened(s, coordinates.whiten)
-            layer = _layer(regression, decompose(own, number, rng, best <= exact), t, select.x.dtype)
-            found.append((layer, relative_error(layer, select)))
-            if found[-1][1] <= limit:
+            layer = _layer(
+                regression,
+                decompose(own, number, rng, regression.determined and best <= exact),
+                t,
+                select.x.dtype,
+            )
+            tries.append((layer, relative_error(layer, select)))
+            if tries[-1][1] <= limit:
                 break
-        return min(found, key=lambda one: one[1])
+        return min(tries, key=lambda one: one[1])
 
     if num_heads is not None:
         layer, error = tried(num_heads)
-        return Found(layer, error, best, fewest, margin)
+        return found(layer, error)
     failed, number = 0, max(1, fewest if best <= exact else 1)
     most = calibration.WIDEST * coordinates.rank
     while True:
@@ -67,7 +76,7 @@ def find_heads(
         failed, number = number, min(2 * number, most)
         if failed == most:
             layer = _layer(regression, _whole(s), coordinates.whiten, select.x.dtype)
-            return Found(layer, relative_error(layer, select), best, fewest, margin)
+            return found(layer, relative_error(layer, select))
     while number - failed > 1 and number > max(1, fewest):
         middle = (number + failed) // 2
         other, other_error = tried(middle)
@@ -75,7 +84,7 @@ def find_heads(
             number, layer, error = middle, other, other_error
         else:
             failed = middle
-    return Found(layer, error, best, fewest, margin)
+    return found(layer, error)
 
 
 def relative_error(layer: LinearAttentionLayer, side: Batch) -> float:
@@ -84,6 +93,18 @@ def relative_error(layer: LinearAttentionLayer, side: Batch) -> float:
     rest = layer.astype(np.float64)(side.x.astype(np.float64), side.mask) - outputs
     size = float(np.linalg.norm(outputs))
     return float(np.linalg.norm(rest)) / size if size > 0 else 0.0
+
+
+def difference(regression: Regression, layer: LinearAttentionLayer, side: Held) -> float:
+    """Root mean square difference between layer and regression over the size of the outputs."""
+    double = layer.astype(np.float64)
+    answers = double(side.x.astype(np.float64), side.mask)
+    answers = answers.reshape(-1, layer.out_dim) if side.mask is None else answers[side.mask]
+    fitted = np.concatenate(
+        [part.features @ regression.coefficients for part in regression.coordinates.rows(side)]
+    )
+    size = float(np.linalg.norm(side.visible.astype(np.float64)))
+    return float(np.linalg.norm(fitted - answers)) / size if size > 0 else 0.0
 
 
 def _error_of_maps(regression: Regression) -> float:
