@@ -37,6 +37,7 @@ SUITES = (
     "refine",
     "recover",
     "before",
+    "certify",
     "heads",
     "recorded",
     "extract",

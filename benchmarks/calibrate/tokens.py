@@ -105,7 +105,7 @@ def shares() -> None:
         ]
         fresh.append(errors[1] / errors[0])
         bound = smallest_singular(layer, x)
-        guaranteed.append(bound.lower / bound.eigenvalue)
+        guaranteed.append(bound.guaranteed / bound.eigenvalue)
         numbers = normal(seed, 20_000).astype(np.float32)
         values.append(len(np.unique(numbers)) / len(numbers))
         deficient.append(_spread(white(x))[1])

@@ -6,6 +6,7 @@ import numpy as np
 
 from attnlearn.scores._products import (
     PIECE,
+    key_scores,
     mix,
     pair,
     pair_tokens,
@@ -13,7 +14,6 @@ from attnlearn.scores._products import (
     project,
     project_back,
     turn,
-    turned_keys,
 )
 
 
@@ -21,10 +21,9 @@ def test_projections_and_pairs(rng):
     x, a, c = rng.standard_normal((3, 5, 4)), rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 4))
     queries = project(x, a)
     np.testing.assert_allclose(queries, np.einsum("nkd,mdr->nkmr", x, a))
-    keys, bias = turned_keys(turn(x), a, c)
-    np.testing.assert_allclose(keys, np.einsum("nkd,mdr->nmrk", x, a))
-    np.testing.assert_allclose(bias[:, 0], np.einsum("nkd,md->nmk", x, c))
-    np.testing.assert_allclose(pair(queries, keys), np.einsum("namr,nmrb->namb", queries, keys))
+    np.testing.assert_allclose(key_scores(x, c)[:, 0], np.einsum("nkd,md->nmk", x, c))
+    keys = rng.standard_normal((3, 6, 2, 3))
+    np.testing.assert_allclose(pair(queries, keys), np.einsum("namr,nbmr->namb", queries, keys))
     whole = rng.standard_normal((3, 5, 2, 4))
     np.testing.assert_allclose(pair_tokens(whole, turn(x)), np.einsum("namd,nbd->namb", whole, x))
     weights = rng.standard_normal((3, 5, 2, 5))

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlearn.scores._kronecker import Kronecker, kronecker
-from attnlearn.scores._products import mix, pair, pair_tokens, project, project_back, turn, turned_keys
+from attnlearn.scores._products import key_scores, mix, pair, pair_tokens, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
 
 
 class Kept(NamedTuple):
-    """What derivatives on one chunk need: tokens, also turned, projected queries (n, k, m, r) and, of factors, turned keys
-    (n, m, r, k)."""
+    """What derivatives on one chunk need: tokens, also turned, projected queries (n, k, m, r) and, of factors, keys alike."""
 
     x: np.ndarray
     turned: np.ndarray
@@ -105,23 +104,22 @@ class Bilinear(NamedTuple):
         del positions
         queries, keys = project(x, self.a), None
         if self.b is None:
-            found, bias = pair_tokens(queries, turned), (self.c @ turned)[:, None]
+            found = pair_tokens(queries, turned)
         else:
-            keys, bias = turned_keys(turned, self.b, self.c)
+            keys = project(x, self.b)
             found = pair(queries, keys)
-        found += bias
+        found += key_scores(x, self.c)
         return found, Kept(x, turned, queries, keys)
 
     def jvp(self, tangent: Bilinear, kept: Kept) -> np.ndarray:
         """x_a^T dTheta x_b + dc^T x_b."""
         queries = project(kept.x, tangent.a)
         if kept.keys is None:
-            change, bias = pair_tokens(queries, kept.turned), (tangent.c @ kept.turned)[:, None]
+            change = pair_tokens(queries, kept.turned)
         else:
-            keys, bias = turned_keys(kept.turned, tangent.b, tangent.c)
             change = pair(queries, kept.keys)
-            change += pair(kept.queries, keys)
-        change += bias
+            change += pair(kept.queries, project(kept.x, tangent.b))
+        change += key_scores(kept.x, tangent.c)
         return change
 
     def vjp(self, change: np.ndarray, kept: Kept) -> Bilinear:
@@ -133,7 +131,7 @@ class Bilinear(NamedTuple):
             return Bilinear(project_back(kept.x, mix(change, kept.x)), None, c)
         a, b = np.empty_like(kept.queries), np.empty_like(kept.queries)
         by_head = change.transpose(0, 2, 1, 3)
-        np.matmul(by_head, turn(kept.keys), out=a.transpose(0, 2, 1, 3))
+        np.matmul(by_head, kept.keys.transpose(0, 2, 1, 3), out=a.transpose(0, 2, 1, 3))
         np.matmul(by_head.swapaxes(2, 3), kept.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
         return Bilinear(project_back(kept.x, a), project_back(kept.x, b), c)
 

@@ -38,20 +38,17 @@ def pair_tokens(queries: np.ndarray, turned: np.ndarray) -> np.ndarray:
     return (queries.reshape(n, k * m, d) @ turned).reshape(n, k, m, -1)
 
 
-def turned_keys(turned: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """b_i^T x_b (n, m, r, k) and c_i^T x_b (n, 1, m, k) from turned tokens (n, d, k)."""
-    n, d, k = turned.shape
-    m, _, r = b.shape
-    stacked = np.concatenate([b.transpose(0, 2, 1).reshape(m * r, d), c])
-    found = stacked @ turned
-    return found[:, : m * r].reshape(n, m, r, k), found[:, None, m * r :]
+def key_scores(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """c_i^T x_b (n, 1, m, key) from tokens (n, key, d)."""
+    n, k, d = x.shape
+    return (x.reshape(n * k, d) @ c.T).reshape(n, k, -1).transpose(0, 2, 1)[:, None]
 
 
 def pair(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Inner products (n, query, m, key) of queries (n, query, m, r) and turned keys (n, m, r, key)."""
+    """Inner products (n, query, m, key) of queries (n, query, m, r) and keys (n, key, m, r)."""
     n, k, m, _ = queries.shape
-    found = np.empty((n, k, m, keys.shape[-1]), queries.dtype)
-    np.matmul(queries.transpose(0, 2, 1, 3), keys, out=found.transpose(0, 2, 1, 3))
+    found = np.empty((n, k, m, keys.shape[1]), queries.dtype)
+    np.matmul(queries.transpose(0, 2, 1, 3), keys.transpose(0, 2, 3, 1), out=found.transpose(0, 2, 1, 3))
     return found
 
 

@@ -72,7 +72,8 @@ FAR_MORE = 3.0
 on examples that were not used (the fit takes some noise away: 1.3 at four equations per unknown)."""
 ENOUGH_SHARE = 0.25
 """The least share that is enough: certify units without relatives (beyond that the rest are most likely relatives that were not
-recognised), and the part of an eigenvalue that is guaranteed (bounds are then within a factor of 2). The damping falls after a step
+recognised), and the part of an eigenvalue that is guaranteed (bounds are then within a factor of 2; where a bound can change a claim,
+all but this share is guaranteed). The damping falls after a step
 that misses less than this share of what the linear model promised, rises by `FAR_MORE` after one that keeps less than this share,
 and fourfold, then eightfold, sixteenfold, after steps that fail. (Tenfold each time, good and bad steps alternate: heads a
 hundredth apart were not told apart.)"""
@@ -163,7 +164,7 @@ COPY_WIDTH = 128
 SCAN_COORDINATES = 2**22
 """Coordinates of tokens that are hashed or compared at once: 32 MB."""
 PIECE = 64
-"""Rows of one piece of a product that threads share, enough for full speed; combinations of the outputs that a rehearsal looks at;
+"""Rows of one piece of a product that threads share, enough for full speed; combinations of the outputs that a rehearsal and a rough bound look at;
 sequences of a second opinion on tokens in general position, if they determine a head. With 64 of 128, 256 and 512 outputs a product takes 0.68, 0.46 and 0.26 of the time; at d = 64 with 32 of 64 nothing is won."""
 GROWTH = 8
 """Factor by which the examples grow when those in use are fitted and the rest is not, or when there is noise."""
@@ -192,9 +193,10 @@ of 1,060."""
 STEPS_MOST = 60
 """Outer steps of a refinement at most; fits of one head, which took 7 to 21, and fixed-point iterations have half of them."""
 LANCZOS_BLOCK = 16
-"""Lanczos steps between checks."""
+"""Lanczos steps between checks, and vectors that are kept in one array."""
 DRAWS = 4
-"""Draws of noise behind a standard error; a head has many numbers, so few suffice."""
+"""Draws of noise behind a standard error; a head has many numbers, so few suffice. Lanczos steps between looks at a largest
+eigenvalue, which takes about 12."""
 
 
 def in_precision(value: float, dtype: np.dtype | type) -> float:

@@ -154,7 +154,7 @@ def _conditioning(
         output_bias=float(output_bias),
         eigenvalue=spectrum.estimate,
         guaranteed=spectrum.lower,
-        lower=spectrum.lower / (1 + spectrum.lower + largest),
+        lower=float(spectrum.lower / (1 + spectrum.lower + largest)),
         lanczos_steps=spectrum.steps,
         equations=point.rows * layer.out_dim,
         unknowns=unknowns,
