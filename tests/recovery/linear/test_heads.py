@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn.recovery.linear._heads import decompose, fewest_heads, from_symmetric_part, other_side
+from attnlearn.recovery.linear._heads import (
+    Heads,
+    decompose,
+    fewest_heads,
+    from_symmetric_part,
+    other_side,
+    polished,
+)
 
 
 def heads(rng, number, queries, dim, out, rank):
@@ -49,3 +56,14 @@ def test_the_other_side_is_a_least_squares_solution(rng):
     for _ in range(20):
         step = 1e-4 * rng.standard_normal(w.shape)
         assert np.linalg.norm(s - from_symmetric_part(theta, w + step)) >= base
+
+
+def test_a_few_steps_end_at_rounding_where_coordinates_have_very_different_sizes(rng):
+    sizes = 10.0 ** rng.uniform(-1.5, 1.5, 5)
+    theta = rng.standard_normal((2, 6, 5)) * sizes * np.append(sizes, 1.0)[:, None]
+    w = rng.standard_normal((2, 5, 3)) * sizes[:, None]
+    s = from_symmetric_part(theta, w)
+    near = Heads(theta * (1 + 1e-4 * rng.standard_normal(theta.shape)), w, 1.0)
+    found = polished(s, near)
+    assert found.residual < 1e-13
+    np.testing.assert_allclose(from_symmetric_part(found.theta, found.w), s, atol=1e-13 * np.abs(s).max())

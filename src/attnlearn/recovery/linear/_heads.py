@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator, lsmr
 
 from attnlearn.recovery.linear import _calibration as calibration
 
@@ -109,6 +110,44 @@ def alternate(s: np.ndarray, theta: np.ndarray, size: float) -> Heads:
                 break
             before = residual
     return best
+
+
+def polished(s: np.ndarray, heads: Heads) -> Heads:
+    """Gauss-Newton steps from heads that are nearly right, as long as each helps; directions that only mix heads stay as they are."""
+    size, best = float(np.linalg.norm(s)), heads
+    best = best._replace(residual=float(np.linalg.norm(s - from_symmetric_part(best.theta, best.w))) / size)
+    for _ in range(calibration.POLISHES):
+        if best.residual <= calibration.CONVERGED:
+            break
+        theta, w = (part + change for part, change in zip(best[:2], _newton_step(s, best.theta, best.w)))
+        residual = float(np.linalg.norm(s - from_symmetric_part(theta, w))) / size
+        if not residual < best.residual:
+            break
+        best = Heads(theta, w, residual)
+    return best
+
+
+def _newton_step(s: np.ndarray, theta: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest change of Theta and W that removes the residual of S to first order."""
+    cut = theta.size
+
+    def forward(change: np.ndarray) -> np.ndarray:
+        first, second = change[:cut].reshape(theta.shape), change[cut:].reshape(w.shape)
+        return (from_symmetric_part(first, w) + from_symmetric_part(theta, second)).ravel()
+
+    def backward(values: np.ndarray) -> np.ndarray:
+        rest = values.reshape(s.shape)
+        rest = rest + rest.transpose(0, 2, 1, 3)
+        first = np.einsum("upqo,iqo->iup", rest, w, optimize=True)
+        second = np.einsum("upqo,iup->iqo", rest, theta, optimize=True)
+        return np.concatenate([first.ravel(), second.ravel()])
+
+    unknowns = theta.size + w.size
+    operator = LinearOperator((s.size, unknowns), matvec=forward, rmatvec=backward, dtype=np.float64)
+    rest = (s - from_symmetric_part(theta, w)).ravel()
+    eps = float(np.finfo(float).eps)
+    change = lsmr(operator, rest, atol=eps, btol=eps, conlim=0, maxiter=calibration.INNER * unknowns)[0]
+    return change[:cut].reshape(theta.shape), change[cut:].reshape(w.shape)
 
 
 def orthonormal(stack: np.ndarray) -> np.ndarray:

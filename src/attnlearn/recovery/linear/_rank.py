@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlearn._linear import LinearAttentionLayer
 from attnlearn.recovery.linear import _calibration as calibration
-from attnlearn.recovery.linear._heads import Heads, decompose, fewest_heads, symmetric_part
+from attnlearn.recovery.linear._heads import Heads, decompose, fewest_heads, polished, symmetric_part
 from attnlearn.recovery.linear._regress import Regression, residual_of
 from attnlearn.solve._batch import Batch
 
@@ -33,58 +33,79 @@ class Found:
     apart: float
 
 
+@dataclass
+class Search:
+    """Layers with a given number of heads, beside the regression that they are to be as good as."""
+
+    regression: Regression
+    select: Batch
+    exact: float
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        coordinates = self.regression.coordinates
+        plain = self.regression.coefficients / coordinates.scale[:, None]
+        monomials = plain[:-1] if coordinates.biases else plain
+        self.s = symmetric_part(monomials, coordinates.queries, coordinates.rank)
+        self.best = residual_of(self.regression, self.select)
+        self.limit = max(calibration.SAME * self.best, self.exact)
+
+    def layer(self, heads: Heads) -> tuple[LinearAttentionLayer, float]:
+        """The layer of heads in white coordinates, and its select error."""
+        layer = _layer(self.regression, heads, self.regression.coordinates.whiten, self.select.x.dtype)
+        return layer, relative_error(layer, self.select)
+
+    def tried(self, number: int) -> tuple[LinearAttentionLayer, float]:
+        """The best layer found with that many heads.
+
+        Alternating least squares converges where heads are of about equal sizes: in white coordinates or in the tokens' own. White
+        ones have the smallest error, so an answer in the others is the start of a few Gauss-Newton steps there.
+        """
+        exact, whiten = (
+            self.regression.determined and self.best <= self.exact,
+            self.regression.coordinates.whiten,
+        )
+        white = self.layer(decompose(self.s, number, self.rng, exact))
+        if white[1] <= self.limit:
+            return white
+        own = decompose(_unwhitened(self.s, whiten), number, self.rng, exact)
+        moved = Heads(*_in_white(own, whiten), own.residual)
+        other = self.layer(polished(self.s, moved) if exact else moved)
+        return min(white, other, key=lambda one: one[1])
+
+
 def find_heads(
     regression: Regression, select: Batch, exact: float, num_heads: int | None, seed: int
 ) -> Found:
     """The layer with the fewest heads found that is as good as the regression, or the best found with `num_heads`."""
     rng = np.random.default_rng([seed, 0x11EA])
-    coordinates = regression.coordinates
-    plain = regression.coefficients / coordinates.scale[:, None]
-    monomials = plain[:-1] if coordinates.biases else plain
-    s = symmetric_part(monomials, coordinates.queries, coordinates.rank)
-    fewest, margin = fewest_heads(s, _error_of_maps(regression), rng) if regression.determined else (0, 0.0)
-    best = residual_of(regression, select)
-    limit = max(calibration.SAME * best, exact)
-
-    def found(layer: LinearAttentionLayer, error: float) -> Found:
-        return Found(layer, error, best, fewest, margin, difference(regression, layer, select))
-
-    def tried(number: int) -> tuple[LinearAttentionLayer, float]:
-        tries: list[tuple[LinearAttentionLayer, float]] = []
-        for t in (coordinates.whiten, np.eye(len(coordinates.whiten))):
-            own = s if t is coordinates.whiten else _unwhitened(s, coordinates.whiten)
-            layer = _layer(
-                regression,
-                decompose(own, number, rng, regression.determined and best <= exact),
-                t,
-                select.x.dtype,
-            )
-            tries.append((layer, relative_error(layer, select)))
-            if tries[-1][1] <= limit:
-                break
-        return min(tries, key=lambda one: one[1])
-
+    search = Search(regression, select, exact, rng)
+    fewest, margin = 0, 0.0
+    if regression.determined:
+        fewest, margin = fewest_heads(search.s, _error_of_maps(regression), rng)
     if num_heads is not None:
-        layer, error = tried(num_heads)
-        return found(layer, error)
-    failed, number = 0, max(1, fewest if best <= exact else 1)
-    most = calibration.WIDEST * coordinates.rank
-    while True:
-        layer, error = tried(number)
-        if error <= limit:
-            break
+        layer, error = search.tried(num_heads)
+    else:
+        layer, error = _fewest(search, max(1, fewest) if search.best <= exact else 1)
+    return Found(layer, error, search.best, fewest, margin, difference(regression, layer, select))
+
+
+def _fewest(search: Search, least: int) -> tuple[LinearAttentionLayer, float]:
+    """Double the number of heads from `least` on until they are enough, then bisect."""
+    failed, number = least - 1, least
+    most = calibration.WIDEST * search.regression.coordinates.rank
+    while (found := search.tried(number))[1] > search.limit:
+        if number >= most:
+            return search.layer(_whole(search.s))
         failed, number = number, min(2 * number, most)
-        if failed == most:
-            layer = _layer(regression, _whole(s), coordinates.whiten, select.x.dtype)
-            return found(layer, relative_error(layer, select))
-    while number - failed > 1 and number > max(1, fewest):
+    while number - failed > 1:
         middle = (number + failed) // 2
-        other, other_error = tried(middle)
-        if other_error <= limit:
-            number, layer, error = middle, other, other_error
+        other = search.tried(middle)
+        if other[1] <= search.limit:
+            number, found = middle, other
         else:
             failed = middle
-    return found(layer, error)
+    return found
 
 
 def relative_error(layer: LinearAttentionLayer, side: Batch) -> float:
@@ -95,7 +116,7 @@ def relative_error(layer: LinearAttentionLayer, side: Batch) -> float:
     return float(np.linalg.norm(rest)) / size if size > 0 else 0.0
 
 
-def difference(regression: Regression, layer: LinearAttentionLayer, side: Held) -> float:
+def difference(regression: Regression, layer: LinearAttentionLayer, side: Batch) -> float:
     """Root mean square difference between layer and regression over the size of the outputs."""
     double = layer.astype(np.float64)
     answers = double(side.x.astype(np.float64), side.mask)
@@ -129,6 +150,13 @@ def _unwhitened(s: np.ndarray, t: np.ndarray) -> np.ndarray:
     r = t.shape[1]
     keys = np.einsum("upqo,ap,bq->uabo", s, t, t, optimize=True)
     return np.concatenate([np.tensordot(t, keys[:r], 1), keys[r:]])
+
+
+def _in_white(heads: Heads, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Theta and W of heads in the tokens' own coordinates x, for the coordinates x t."""
+    d, back = t.shape[0], np.linalg.pinv(t)
+    theta = np.concatenate([back @ heads.theta[:, :d], heads.theta[:, d:]], axis=1) @ back.T
+    return theta, back @ heads.w
 
 
 def _layer(regression: Regression, heads: Heads, t: np.ndarray, dtype: np.dtype) -> LinearAttentionLayer:
