@@ -76,7 +76,7 @@ def failing(layer, places, monkeypatch):
         assert re.search(cause, error), error
         assert error.isprintable()
         assert len(error) <= 300
-        assert error in str(solution)
+        assert error in solution.verdict
         assert SECRET not in json.dumps(solution.to_json())
         assert server.queries == 0 or server.queries > after
         return solution

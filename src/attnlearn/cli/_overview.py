@@ -16,7 +16,7 @@ COMMANDS = {
     "doctor": "Show versions, devices, extras and threads, and run one forward in each precision.",
     "explain": "Say which proposers recover would run on these data, in which order and why, and the time and memory it would take.",
     "extract": "Recover every head of a layer by asking it sequences of our choice.",
-    "inspect": "Show a layer: shapes, heads, norms, effective ranks, biases, similarity of heads.",
+    "inspect": "Show a layer: shapes, heads, norms, effective ranks, biases, similarity of heads, attention by offset.",
     "leak": "Show the error reached against sequences, tokens and scalars spent, as a table and a plot.",
     "record": "Record the inputs and outputs of an attention block; without a block, list the candidates.",
     "recover": "Recover every head of a layer from random examples, with a certificate.",

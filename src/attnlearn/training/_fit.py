@@ -87,7 +87,7 @@ def fit(
     `TrainedClassifier`; `solution.certified` means the run-verified tier, with a bound that says something;
     `solution.stats["tiers"]` has the figures of all tiers, each bound beside its measurement. With `target`, a training loss that
     is enough, claim L says whether the trained model has it. A run that is neither certified nor on target raises
-    `NotEstablished`, which carries the solution; only gradient descent (`optimizer="gd"`) can be certified. After `time_limit`
+    `NotEstablished`, which carries the solution; runs of Adam are never certified. After `time_limit`
     seconds the run ends with the weights so far and BUDGET_SPENT.
 
     >>> from attnlearn.data import TokenizedMixture
