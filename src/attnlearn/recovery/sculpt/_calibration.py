@@ -134,6 +134,8 @@ POLISHED = 4
 """Tuples that are polished and judged."""
 POLISH_STEPS = 30
 POLISHED_ENOUGH = 1e-6
+POLISH_DAMPING = 1e-3
+"""Steps of the polish, the share of the squared residual below which one is the last, and the first damping."""
 GRAM_NUMBERS = 4_000_000
 
 # --- engines ---------------------------------------------------------------------------------------------
@@ -160,5 +162,3 @@ RANK_ONE = 1.1
 """Where a condition of the theorem counts as broken; it gives no numbers for finite sizes. Of 200 random layers of two
 heads at each of d = 4, 6, 8, 12 none had a cosine above 0.77; at d = 8 and 12 the least effective ranks were 1.18 and
 1.59 (1.02 at d = 4); the sum's smallest singular value was below 1e-3 of a W's largest in one of a hundred."""
-MOST_DAMPING = 1e4
-"""Damping of the polish at which a point of the hull is left where it is."""
