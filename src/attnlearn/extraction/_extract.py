@@ -181,8 +181,7 @@ def conclude(
     """Certify the frozen answer and say how the run ended."""
     dtype = layer.dtype
     held = Batch(state.held_x.astype(dtype), state.held_y.astype(dtype), state.held_mask)
-    scale = example_scale(_longest(state, dtype))
-    asked = everything_asked(state, dtype)
+    scale, asked = example_scale(_longest(state, dtype)), everything_asked(state, dtype)
     rank = None if state.ranks is None else max(1, *state.ranks)
     whole = determined(*layer.w.shape, layer.causal, asked.mask.sum(axis=1).tolist())
     tangent = None if state.constant_head and whole else rank
@@ -193,8 +192,7 @@ def conclude(
         )  # fmt: skip
     certificate = certificate.resting_on(judged_beyond(state, layer))
     certificate, exact = judged_by_answers(judged_by_fit(certificate, state, layer), state)
-    errors = unit_errors(layer, held, scale)
-    floor = rounding_floor(layer, held, scale)
+    errors, floor = unit_errors(layer, held, scale), rounding_floor(layer, held, scale)
     noise = state.noise * np.sqrt(held.y[0].size) / scale
     figures: dict[str, Any] = {
         "fit_residual": state.residual,

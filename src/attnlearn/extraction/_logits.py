@@ -95,12 +95,8 @@ def linear_logits(x: Float[np.ndarray, "r p"], weights: Float[np.ndarray, "r m"]
     inside = np.clip(weights, 1e-3, 1 - 1e-3)
     trust = np.where((weights > 0.01) & (weights < 0.99), inside * (1 - inside), 1e-6)
     logits = np.log(inside / (1 - inside))
-    return np.stack(
-        [
-            np.linalg.lstsq(x * trust[:, i : i + 1], logits[:, i] * trust[:, i], rcond=1e-10)[0]
-            for i in range(weights.shape[1])
-        ]
-    )
+    systems = zip(x * trust.T[:, :, None], (logits * trust).T)
+    return np.stack([np.linalg.lstsq(*system, rcond=1e-10)[0] for system in systems])
 
 
 def exact_slice(
@@ -118,12 +114,8 @@ def exact_slice(
         turn = np.linalg.svd(start[:, :q])[2][:heads].T
         basis, start = basis @ turn, np.c_[start[:, :q] @ turn, start[:, q:]]
         q = heads
-    rows = heads + q + 1  # m + q + 2 unknowns per head, and the sum rule is a row
-    coarse = state.noise > calibration.DESIGN_COARSE * float(
-        np.linalg.norm(values, axis=1).min(initial=np.inf)
-    )
-    number = (rows if state.causal else (rows + 1) // 2) * (4 if coarse else 1) + calibration.DESIGN_SURPLUS
-    amplification, points = design(start, number, state, rng)
+    shortest = float(np.linalg.norm(values, axis=1).min(initial=np.inf))
+    amplification, points = design(start, points_wanted(heads, q, state, shortest), state, rng)
     g = respond(inquiry, points @ basis.T, delta[None])
     x = features(points, state.causal)
     start, values, constant = _with_constant_head(start, values, x, g[0], delta @ state.total, state.noise)
@@ -145,6 +137,13 @@ def exact_slice(
         "outside_span": float(outside[0]),
         "solved": not unsolved,
     }
+
+
+def points_wanted(heads: int, q: int, state: State, shortest: float) -> int:
+    """Points of a slice whose shortest value has this length: a few more equations than unknowns, and four times as many in noise."""
+    rows = heads + q + 1  # m + q + 2 unknowns per head, and the sum rule is a row
+    coarse = state.noise > calibration.DESIGN_COARSE * shortest
+    return (rows if state.causal else (rows + 1) // 2) * (4 if coarse else 1) + calibration.DESIGN_SURPLUS
 
 
 def slice_limit(noise: float, g: np.ndarray) -> float:

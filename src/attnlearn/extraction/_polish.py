@@ -70,11 +70,8 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     }
     size = float(np.sqrt(np.mean(np.concatenate([y.ravel() for y in state.asked_y]) ** 2)))
     if after > max(calibration.POLISHED * state.noise, calibration.MISFIT * size):
-        raise Stop(
-            "NOT_ATTENTION",
-            {**evidence, "cause": "no layer near the closed form explains the answers"},
-            state,
-        )
+        cause = {"cause": "no layer near the closed form explains the answers"}
+        raise Stop("NOT_ATTENTION", evidence | cause, state)
     changes = {"theta": found.theta, "w": found.w, "query_bias": found.query_bias, "bias": found.output_bias}
     changes |= {"total": found.w.sum(0), "ranks": best.ranks, "residual": after}
     return inquiry.kept(**changes), evidence

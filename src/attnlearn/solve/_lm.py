@@ -26,11 +26,11 @@ Fit = tuple[np.ndarray, ...]
 class LeastSquares(Protocol):
     """Independent least-squares problems of one shape."""
 
-    def evaluate(self, unknowns: np.ndarray, which: Int[np.ndarray, "t"]) -> Fit:
+    def evaluate(self, unknowns: np.ndarray, which: Int[np.ndarray, "t"], /) -> Fit:
         """The squared residual (t,) of the problems `which` at their unknowns, and what a step there needs."""
         ...
 
-    def step(self, fit: Fit, damping: Float[np.ndarray, "t"]) -> np.ndarray:
+    def step(self, fit: Fit, damping: Float[np.ndarray, "t"], /) -> np.ndarray:
         """The damped Gauss-Newton step of every problem, in the shape of its unknowns."""
         ...
 

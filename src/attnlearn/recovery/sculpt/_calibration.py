@@ -134,6 +134,8 @@ POLISHED = 4
 """Tuples that are polished and judged."""
 POLISH_STEPS = 30
 POLISHED_ENOUGH = 1e-6
+POLISH_DAMPING = 1e-3
+"""Steps of the polish, the share of the squared residual below which one is the last, and the first damping."""
 GRAM_NUMBERS = 4_000_000
 
 # --- engines ---------------------------------------------------------------------------------------------
@@ -153,5 +155,3 @@ DIAGNOSIS_STARTS = 3
 DIAGNOSIS_SCALE = 3.0
 HEADS_BEYOND = 2
 """Random starts of ‖Theta‖_F = 3, and how many heads beyond what can be proved or counted are tried."""
-MOST_DAMPING = 1e4
-"""Damping of the polish at which a point of the hull is left where it is."""

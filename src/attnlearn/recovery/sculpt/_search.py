@@ -33,6 +33,7 @@ from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._rows import as_batch
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.solve._batch import Batch, example_scale, unit_errors
+from attnlearn.solve._lm import Fit, Stopping, descend
 from attnlearn.solve._regress import regress
 
 
@@ -166,32 +167,32 @@ class _Fit:
 
     def polish(self, points: Float[np.ndarray, "m q"]) -> tuple[np.ndarray, float]:
         """Levenberg-Marquardt on the coordinates; returns them and the relative residual."""
+        stopping = Stopping(calibration.POLISH_STEPS if points.size else 0, calibration.POLISHED_ENOUGH)
         with precision(np.float64):
-            arrays = [
-                jnp.asarray(a) for a in (self.base, self.directions, self.batch.tokens, self.keep, self.y)
-            ]
-            rest = np.asarray(_residual(jnp.asarray(points), *arrays, self.causal))
-            damping, cost = 1e-3, float(rest @ rest)
-            for _ in range(calibration.POLISH_STEPS if points.size else 0):
-                jacobian = np.asarray(_slopes(jnp.asarray(points), *arrays, self.causal)).reshape(
-                    len(rest), -1
-                )
-                normal, slope = jacobian.T @ jacobian, jacobian.T @ rest
-                step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), slope).reshape(
-                    points.shape
-                )
-                moved = np.asarray(_residual(jnp.asarray(points - step), *arrays, self.causal))
-                new = float(moved @ moved)
-                if not new < cost:
-                    damping *= 10
-                    if damping > calibration.MOST_DAMPING:
-                        break
-                    continue
-                done = new > (1 - calibration.POLISHED_ENOUGH) * cost
-                points, rest, cost, damping = points - step, moved, new, max(damping / 10, 1e-9)
-                if done:
-                    break
-        return points, float(np.sqrt(cost / self.scale))
+            found = descend(_Coordinates(self), points[None], calibration.POLISH_DAMPING, stopping)
+        return found.unknowns[0], float(np.sqrt(found.fit[0][0] / self.scale))
+
+
+class _Coordinates:
+    """The points of the heads as unknowns of one least-squares problem."""
+
+    def __init__(self, fit: _Fit) -> None:
+        arrays = (fit.base, fit.directions, fit.batch.tokens, fit.keep, fit.y)
+        self.arrays, self.causal = [jnp.asarray(array) for array in arrays], fit.causal
+
+    def evaluate(self, points: Float[np.ndarray, "1 m q"], _which: np.ndarray) -> Fit:
+        """The squared residual, the points and the residual."""
+        rest = np.asarray(_residual(jnp.asarray(points[0]), *self.arrays, self.causal))
+        return np.array([rest @ rest]), points, rest[None]
+
+    def step(self, fit: Fit, damping: np.ndarray) -> Float[np.ndarray, "1 m q"]:
+        """The damped Gauss-Newton step, by normal equations."""
+        _, points, (rest,) = fit
+        slopes = np.asarray(_slopes(jnp.asarray(points[0]), *self.arrays, self.causal))
+        jacobian = slopes.reshape(len(rest), -1)
+        normal = jacobian.T @ jacobian
+        damped = normal + damping[0] * np.diag(np.diag(normal))
+        return -np.linalg.solve(damped, jacobian.T @ rest).reshape(points.shape)
 
 
 @partial(jax.jit, static_argnames="causal")
