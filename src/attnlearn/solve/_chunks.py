@@ -138,7 +138,7 @@ class Whitening(NamedTuple):
     basis: Float[np.ndarray, "d e"]
     inverse: Float[np.ndarray, "e d"]
 
-    def tokens(self, x: Tokens) -> Tokens:
+    def tokens(self, x: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows e"]:
         """White coordinates of tokens."""
         return (x - self.mean.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
 
