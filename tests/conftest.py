@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from jaxtyping import install_import_hook
+
+CHECKED = os.environ.get("ATTNLEARN_SHAPES", "attnlearn.recovery.sculpt")
+"""Packages whose annotated shapes are enforced at every call, separated by commas; an empty text switches that off."""
+if find_spec("beartype") is not None and CHECKED:
+    import tests.shapes  # noqa: F401  the hook finds it by name
+
+    install_import_hook(CHECKED.split(","), "tests.shapes.checked")  # before anything of theirs is imported
 
 LAYERS = Path(__file__).parent / "layers"
 SEEDS = [int(seed) for seed in os.environ.get("ATTNLEARN_SEEDS", "0").split(",")]

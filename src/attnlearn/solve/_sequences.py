@@ -113,8 +113,8 @@ def without_copies(held: Batch, others: Tokens, other_mask: Mask | None) -> Batc
 def find_relatives(
     x: Tokens,
     mask: Mask | None,
-    others: Tokens,
-    other_mask: Mask | None,
+    others: np.ndarray,
+    other_mask: np.ndarray | None,
     *,
     every: bool = False,
     seed: int = 0,
