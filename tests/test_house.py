@@ -101,7 +101,8 @@ ORDER = {
     "_of_search": 8,
     **dict.fromkeys(["_proposers", "sculpt"], 9),
     "_methods": 10,
-    **dict.fromkeys(["_explain", "_recover"], 11),
+    "_explain": 11,
+    "_recover": 12,
     "__init__": 12,
 }
 """Inside `recovery` a module imports from lower ranks, or from its own sub-package."""
