@@ -28,7 +28,7 @@ class CompressConfig:
 
     `head_dim`: the width of query, key, value and output factors that every head must fit into (None: any).
     `num_examples`: sequences to use at most (None: as many as the unknowns ask for). `down_to`: the smallest number
-    of heads on the curve. `steps`, `steps_on_the_way`: Gauss-Newton steps at the wanted number of heads and elsewhere.
+    of heads on the curve. `steps`, `steps_on_the_way`: the most Gauss-Newton steps at the wanted number of heads and elsewhere.
 
     >>> CompressConfig(head_dim=16).head_dim
     16

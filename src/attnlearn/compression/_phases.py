@@ -26,7 +26,7 @@ from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import WhitenedRegression
 from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._regress import total_squares
-from attnlearn.solve.refinement import RefineConfig, refine
+from attnlearn.solve.refinement import RefineConfig, Refined, refine
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,27 @@ def _phase(heads: int) -> Callable[..., Any]:
 def _refined(
     problem: Problem, start: AttentionLayer, heads: int, before: float, tools: Tools
 ) -> tuple[AttentionLayer, dict[str, Any]]:
-    fit = problem.sides.fit
-    steps = problem.steps if heads == problem.num_heads else problem.steps_on_the_way
-    found = refine(
+    """The layer after Gauss-Newton steps, a few at a time, until the last one gains little; the start if all gain nothing."""
+    left = problem.steps if heads == problem.num_heads else problem.steps_on_the_way
+    rank, steps = score_rank(problem, heads), []
+    layer, stop, last = start, "max_steps", 0.0
+    while left > 0 and stop == "max_steps" and last < 1 - calibration.LITTLE:
+        found = _stepped(problem.sides.fit, layer, rank, min(left, calibration.STEPS_AT_ONCE), tools)
+        layer, stop, left = found.layer, found.stop, left - calibration.STEPS_AT_ONCE
+        steps += found.steps
+        last = steps[-1]["residual"] / steps[-2]["residual"] if len(steps) > 1 else 0.0
+    after = select_error(layer, problem.sides.select)
+    return (layer if after < before else start), {"refined": after, "stop": stop, "steps": steps}
+
+
+def _stepped(fit: Held, start: AttentionLayer, rank: int | None, steps: int, tools: Tools) -> Refined:
+    """At most so many Gauss-Newton steps."""
+    return refine(
         start,
         fit.x,
         fit.y,
         mask=fit.mask,
-        rank=score_rank(problem, heads),
+        rank=rank,
         config=RefineConfig(
             max_steps=steps,
             max_inner=calibration.INNER,
@@ -126,9 +139,6 @@ def _refined(
         ),
         on_step=lambda step: tools.progress.update(error=step["residual"]),
     )
-    after = select_error(found.layer, problem.sides.select)
-    evidence = {"refined": after, "stop": found.stop, "steps": found.steps}
-    return (found.layer if after < before else start), evidence
 
 
 def score_rank(problem: Problem, heads: int) -> int | None:

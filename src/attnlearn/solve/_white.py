@@ -53,7 +53,7 @@ class Whitening(NamedTuple):
         """The affine span of the tokens."""
         return Support(self.mean, self.basis)
 
-    def tokens(self, x: Tokens, dtype: Any = None) -> Tokens:
+    def tokens(self, x: Float[np.ndarray, "*rows d"], dtype: Any = None) -> Float[np.ndarray, "*rows e"]:
         """White coordinates of tokens, computed in float64 and rounded to their precision, or computed in `dtype`.
 
         The mean is subtracted first. In float32 a direction of little variance would have no digit left.
