@@ -8,7 +8,7 @@ Each test looks for one footprint in the data itself, so none depends on how bad
 | normalised | all outputs lie on one ellipsoid: 1 is a linear function of the squares and values of y |
 | causal | the first row is exactly linear in its own token, later rows are not |
 | window | rows do not depend on tokens beyond some distance, near ones matter |
-| position | tokens at different positions enter a row differently, the same way in both halves of the data |
+| position | tokens at different positions enter a row differently, or meet the query differently, the same way in both halves (`_by_offset`) |
 | noise | equal inputs have unequal outputs |
 | not attention | none of these |
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.solve import _calibration as calibration
+from attnlearn.solve._by_offset import linear_share, met_share, window_reach
 from attnlearn.solve._tokens import unexplained
 
 
@@ -82,8 +83,9 @@ def diagnose(x: Tokens, y: Outputs, mask: Mask | None = None, causal: bool = Fal
     first, second = (_influence(x[same % 2 == half], y[same % 2 == half]) for half in (0, 1))
     if first is not None and second is not None and x.shape[1] >= calibration.LEAST_KEYS:
         causes += [_residual(first, second, causal)]
+        causes += [_window(first, second, causal), _position(x, y, same % 2, (first, second), causal)]
         if not causal:
-            causes += [_causal(x, y), _window(first, second), _position(first, second)]
+            causes += [_causal(x, y)]
     return Diagnosis(tuple(sorted((c for c in causes if c is not None), key=lambda c: -c.evidence)))
 
 
@@ -97,10 +99,6 @@ def _influence(x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     return solution.reshape(k, d, k, y.shape[2]).transpose(2, 0, 1, 3)
 
 
-def _off_diagonal(k: int) -> np.ndarray:
-    return ~np.eye(k, dtype=bool)
-
-
 def _residual(first: np.ndarray, second: np.ndarray, causal: bool) -> Cause | None:
     mean = (first + second) / 2
     k, d, o = mean.shape[0], mean.shape[2], mean.shape[3]
@@ -109,7 +107,7 @@ def _residual(first: np.ndarray, second: np.ndarray, causal: bool) -> Cause | No
     if causal:  # rows see different numbers of keys: compare own and previous token row by row
         extra = np.mean([mean[a, a] - mean[a, :a].mean(axis=0) for a in range(1, k)], axis=0)
     else:
-        extra = mean[np.eye(k, dtype=bool)].mean(axis=0) - mean[_off_diagonal(k)].mean(axis=0)
+        extra = mean[np.eye(k, dtype=bool)].mean(axis=0) - mean[~np.eye(k, dtype=bool)].mean(axis=0)
     multiple = np.trace(extra) / d
     cosine = abs(multiple) * np.sqrt(d) / max(np.linalg.norm(extra), np.finfo(float).tiny)
     size = np.linalg.norm(multiple * np.eye(d)) / max(np.linalg.norm(mean[0]), np.finfo(float).tiny)
@@ -147,48 +145,23 @@ def _causal(x: np.ndarray, y: np.ndarray) -> Cause:
     )
 
 
-def _shares(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Squared size of every (row, token) matrix, free of bias: halves of the data have independent errors."""
-    return np.sum(first * second, axis=(2, 3))
-
-
-def _window(first: np.ndarray, second: np.ndarray) -> Cause | None:
-    k = len(first)
-    shares = _shares(first, second)
-    gap = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
-    by_gap = np.array([shares[gap == distance].mean() for distance in range(k)])
-    inside = by_gap[1]
-    empty = [w for w in range(2, k) if np.all(np.abs(by_gap[w:]) < calibration.FEW * inside)]
-    sharp = bool(empty) and by_gap[empty[0] - 1] > calibration.DIGIT * inside
-    if inside <= 0 or k <= calibration.LEAST_KEYS or not sharp:
+def _window(first: np.ndarray, second: np.ndarray, causal: bool) -> Cause:
+    reach = window_reach(first, second, causal)
+    if reach is None:
         return Cause("window", 0.0, "tokens at every distance matter")
-    return Cause(
-        "window", 1.0, f"rows do not depend on tokens at distance {empty[0]} or more: a sliding window"
-    )
+    return Cause("window", 1.0, f"rows do not depend on tokens at distance {reach} or more: a sliding window")
 
 
-def _position(first: np.ndarray, second: np.ndarray) -> Cause | None:
-    k = len(first)
-    off = _off_diagonal(k)
-    parts = [half[off] - half[off].mean(axis=0) for half in (first, second)]
-    total = float(np.sum(first[off] * second[off]))
-    # Own-token matrices must agree between rows as well.
-    own = [half[np.eye(k, dtype=bool)] for half in (first, second)]
-    own_parts = [half - half.mean(axis=0) for half in own]
-    varying = float(np.sum(parts[0] * parts[1]) + np.sum(own_parts[0] * own_parts[1]))
-    total += float(np.sum(own[0] * own[1]))
-    share = varying / total if total > 0 else 0.0  # halves that do not agree on any influence show none
-    # Attention weights sum to one, so a shift of all tokens moves every row alike, wherever the scores come from.
-    sums = [half.sum(axis=1) for half in (first, second)]
-    uneven = [half - half.mean(axis=0) for half in sums]
-    alike = float(np.sum(sums[0] * sums[1]))
-    unequal = float(np.sum(uneven[0] * uneven[1])) / alike if alike > 0 else np.inf
+def _position(
+    x: np.ndarray, y: np.ndarray, half: np.ndarray, influence: tuple[np.ndarray, np.ndarray], causal: bool
+) -> Cause:
+    linear = linear_share(*influence, causal)
+    met = met_share(x, y, half, causal)
+    share, how = max((linear, "of the linear influence"), (met, "of how keys meet their query"))
     return Cause(
         "position",
-        float(np.clip(share / calibration.FEW, 0.0, calibration.NEARLY_ALL))
-        if unequal < calibration.HALVED
-        else 0.0,
-        f"{100 * max(0.0, share):.0f} % of the linear influence depends on the position: scores depend on position",
+        float(np.clip(share / calibration.FEW, 0.0, calibration.NEARLY_ALL)),
+        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position",
     )
 
 
