@@ -41,48 +41,64 @@ def find_heads(regression: Regression, select: Held, exact: float, num_heads: in
     monomials = plain[:-1] if coordinates.biases else plain
     s = symmetric_part(monomials, coordinates.queries, coordinates.rank)
     fewest, margin = fewest_heads(s, _error_of_maps(regression), rng) if regression.determined else (0, 0.0)
-    best = residual_of(regression, select)
-    limit = max(calibration.SAME * best, exact)
+    search = Search(regression, select, s, residual_of(regression, select), exact, rng)
+    layer, error = search.smallest(max(1, fewest)) if num_heads is None else search.tried(num_heads)
+    return Found(layer, error, search.best, fewest, margin, difference(regression, layer, select))
 
-    def found(layer: LinearAttentionLayer, error: float) -> Found:
-        return Found(layer, error, best, fewest, margin, difference(regression, layer, select))
 
-    def tried(number: int) -> tuple[LinearAttentionLayer, float]:
-        tries: list[tuple[LinearAttentionLayer, float]] = []
-        for t in (coordinates.whiten, np.eye(len(coordinates.whiten))):
-            own = s if t is coordinates.whiten else _unwhitened(s, coordinates.whiten)
-            layer = _layer(
-                regression,
-                decompose(own, number, rng, regression.determined and best <= exact),
-                t,
-                select.x.dtype,
-            )
-            tries.append((layer, relative_error(layer, select)))
-            if tries[-1][1] <= limit:
+Tried = tuple[LinearAttentionLayer, float]
+"""A layer and its select error."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for the number of heads; `best` is the select error of the regression."""
+
+    regression: Regression
+    select: Held
+    s: np.ndarray
+    best: float
+    exact: float
+    rng: np.random.Generator
+
+    @property
+    def limit(self) -> float:
+        """The select error at which a layer is as good as the regression."""
+        return max(calibration.SAME * self.best, self.exact)
+
+    def tried(self, number: int) -> Tried:
+        """The best layer found with so many heads, in white coordinates or in the tokens' own."""
+        whiten = self.regression.coordinates.whiten
+        thorough = self.regression.determined and self.best <= self.exact
+        tries: list[Tried] = []
+        for t in (whiten, np.eye(len(whiten))):
+            own = self.s if t is whiten else _unwhitened(self.s, whiten)
+            tries.append(self._judged(decompose(own, number, self.rng, thorough), t))
+            if tries[-1][1] <= self.limit:
                 break
         return min(tries, key=lambda one: one[1])
 
-    if num_heads is not None:
-        layer, error = tried(num_heads)
-        return found(layer, error)
-    failed, number = 0, max(1, fewest if best <= exact else 1)
-    most = calibration.WIDEST * coordinates.rank
-    while True:
-        layer, error = tried(number)
-        if error <= limit:
-            break
-        failed, number = number, min(2 * number, most)
-        if failed == most:
-            layer = _layer(regression, _whole(s), coordinates.whiten, select.x.dtype)
-            return found(layer, relative_error(layer, select))
-    while number - failed > 1 and number > max(1, fewest):
-        middle = (number + failed) // 2
-        other, other_error = tried(middle)
-        if other_error <= limit:
-            number, layer, error = middle, other, other_error
-        else:
-            failed = middle
-    return found(layer, error)
+    def smallest(self, fewest: int) -> Tried:
+        """The least number of heads that is as good as the regression: doubled, then halved; all heads of D if none is."""
+        coordinates = self.regression.coordinates
+        failed, number = 0, fewest if self.best <= self.exact else 1
+        most = max(fewest, calibration.WIDEST * coordinates.rank)
+        while (answer := self.tried(number))[1] > self.limit:
+            if number == most:
+                return self._judged(_whole(self.s), coordinates.whiten)
+            failed, number = number, min(2 * number, most)
+        while number - failed > 1 and number > fewest:
+            middle = (number + failed) // 2
+            other = self.tried(middle)
+            if other[1] <= self.limit:
+                number, answer = middle, other
+            else:
+                failed = middle
+        return answer
+
+    def _judged(self, heads: Heads, t: np.ndarray) -> Tried:
+        layer = _layer(self.regression, heads, t, self.select.x.dtype)
+        return layer, relative_error(layer, self.select)
 
 
 def relative_error(layer: LinearAttentionLayer, side: Held) -> float:
