@@ -155,6 +155,24 @@ def test_the_last_loss_is_below_its_bound_with_descent(seed):
     assert solution.certificate.check("R.last").status.value == "holds"
 
 
+def test_gradients_that_underflow_are_not_certified():
+    """The length of a normalized step is unknown once its squared gradient is."""
+    run = RunEvidence(
+        np.array([0.5, 1e-30, 1e-40]),
+        np.array([1.0, 0.0, 0.0]),
+        np.array([0.5, 0.0, 0.0]),
+        np.ones(3),
+        3.0,
+        0.0,
+        2.0,
+        1.0,
+        1.0,
+    )
+    eta = strides("normalized", 3.0, run.loss[:-1], run.gradient_sq[:-1])
+    assert verify_any(run, eta).absorbed <= 1
+    assert verify_any(run, eta, least=1e-38).absorbed == np.inf
+
+
 def test_the_right_side_is_the_formula():
     assert bounds.weighted_right_side(1.0, 0.0, 0.0, 1.0, 0.0, 0.0) == 0.5
     assert bounds.weighted_right_side(0.0, 0.0, 3.0, 2.0, 4.0, 1.0) == 8.0 + 2.0 + 1.0

@@ -46,8 +46,12 @@ def strides(optimizer: str, step: float, loss: np.ndarray, gradient_sq: np.ndarr
     return np.full(len(loss), float(step))
 
 
-def verify_any(run: RunEvidence, eta: np.ndarray) -> WeightedVerdict:
-    """Evaluate the inequality for a run with steps eta_k."""
+def verify_any(run: RunEvidence, eta: np.ndarray, least: float = 0.0) -> WeightedVerdict:
+    """Evaluate the inequality for a run with steps eta_k.
+
+    A squared gradient below `least`, the smallest normal number of the run's dtype, is lost to underflow, and with it the length of the step:
+    then nothing is measured, and the share that is absorbed counts as infinite.
+    """
     loss, gradient_sq = run.loss[:-1], run.gradient_sq[:-1]
     absorbed = float(np.sum(eta * quasi_convexity(run)))
     right = _bounds.weighted_right_side(
@@ -55,21 +59,22 @@ def verify_any(run: RunEvidence, eta: np.ndarray) -> WeightedVerdict:
         run.distance_end,
         run.loss_star,
         float(eta.sum()),
-        float(np.sum(eta**2 * gradient_sq)),
+        float(np.sum((eta * np.sqrt(gradient_sq)) ** 2)),
         absorbed,
     )
     bound = 1.5 * right / float(eta.sum())
     share = absorbed / right if right > 0 else np.inf if absorbed > 0 else 0.0
+    share = np.inf if np.any(gradient_sq < least) else share
     return WeightedVerdict(bound, float(np.sum(eta * loss) / eta.sum()), share)
 
 
 def any_checks(
-    run: RunEvidence, eta: np.ndarray, guessing: float
+    run: RunEvidence, eta: np.ndarray, guessing: float, least: float
 ) -> tuple[Claim, list[Check], dict[str, Any]]:
     """The run-verified tier of such a run: one claim, its checks, its figures."""
     num = len(eta)
     text = f"mean training loss over steps 0..{num - 1}, each weighted by its step length,"
-    verdict, known = verify_any(run, eta), min(float(run.loss[0]), guessing)
+    verdict, known = verify_any(run, eta, least), min(float(run.loss[0]), guessing)
     checks = [
         Check.compare("R.absorbed", verdict.absorbed, ABSORBED, text="share of the bound that absorbs violations"),
         Check.compare("R.bound", verdict.mean, verdict.bound, unit="loss", text=f"{text} against its bound"),

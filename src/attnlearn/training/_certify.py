@@ -86,9 +86,8 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
         checks = [Check(code, Status.NOT_APPLICABLE, text=why) for code in ("R.violations", "R.bound")]
         return Claim.stated("R", f"{text}: not claimed ({why})", False, {"reason": why}), checks, {}
     if problem.optimizer != "gd":
-        return any_checks(
-            run, strides(problem.optimizer, run.step, run.loss[:-1], run.gradient_sq[:-1]), guessing
-        )
+        eta = strides(problem.optimizer, run.step, run.loss[:-1], run.gradient_sq[:-1])
+        return any_checks(run, eta, guessing, float(np.finfo(problem.dtype).tiny))
     verdict = verify_run(run, float(np.finfo(problem.dtype).eps))
     known = min(float(run.loss[0]), guessing)
     checks = [
@@ -112,7 +111,16 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
         ),
     ]
     established = all(check.status is Status.HOLDS for check in checks)
-    figures = {
+    figures = _run_figures(run, verdict, guessing)
+    shown = f"{text} <= {verdict.bound:.4g} (measured {verdict.mean:.4g}, ratio {figures['ratio']:.3g})"
+    if not established:
+        figures["reason"] = _reason(verdict, known, "at the start" if known < guessing else "of guessing")
+        shown = f"{figures['reason']} (measured {verdict.mean:.4g})"
+    return Claim.stated("R", shown, established, figures, assumes=ROUNDING_ASSUMED), checks, figures
+
+
+def _run_figures(run: RunEvidence, verdict: RunVerdict, guessing: float) -> dict[str, Any]:
+    return {
         "bound": verdict.bound,
         "measured": verdict.mean,
         "last_bound": verdict.last,
@@ -127,11 +135,6 @@ def run_checks(problem: Problem, run: RunEvidence) -> tuple[Claim, list[Check], 
         "distance_end": run.distance_end,
         "step": run.step,
     }
-    shown = f"{text} <= {verdict.bound:.4g} (measured {verdict.mean:.4g}, ratio {figures['ratio']:.3g})"
-    if not established:
-        figures["reason"] = _reason(verdict, known, "at the start" if known < guessing else "of guessing")
-        shown = f"{figures['reason']} (measured {verdict.mean:.4g})"
-    return Claim.stated("R", shown, established, figures, assumes=ROUNDING_ASSUMED), checks, figures
 
 
 def _reason(verdict: RunVerdict, known: float, whose: str) -> str:
