@@ -139,4 +139,4 @@ def _unexplained(x: np.ndarray, y: np.ndarray, row: int, causal: bool) -> np.nda
     """What the own token and the mean of the visible ones leave of a row, linearly."""
     mean = x[:, : row + 1].mean(axis=1) if causal else x.mean(axis=1)
     design = np.concatenate([x[:, row], mean, np.ones((len(x), 1))], axis=1)
-    return y[:, row] - design @ np.linalg.lstsq(design, y[:, row], rcond=calibration.TOKEN_RANK)[0]
+    return y[:, row] - design @ np.linalg.lstsq(design, y[:, row], rcond=None)[0]
