@@ -18,7 +18,7 @@ from attnlearn._errors import require
 from attnlearn.scores._bilinear import Bilinear
 from attnlearn.scores._kronecker import Kronecker
 from attnlearn.scores._pairs import Extended, balanced, structured
-from attnlearn.scores._products import pair, project, project_back, turn
+from attnlearn.scores._products import pair, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
 from attnlearn.scores._rotation import Rotation, as_positions, tables
 
@@ -141,15 +141,15 @@ class Rotary:
         table = tables(self.rotation, as_positions(positions, n, k), x.dtype)
         queries, keys = (self.rotation.turned(project(extended, f), table) for f in (self.a, self.b))
         kept = Kept(extended, table, queries, keys)
-        return _meet(queries, keys), kept
+        return pair(queries, keys), kept
 
     def jvp(self, tangent: Rotary, kept: Kept) -> np.ndarray:
         """The change of the scores along a tangent."""
         queries, keys = (
             self.rotation.turned(project(kept.x, factor), kept.tables) for factor in (tangent.a, tangent.b)
         )
-        change = _meet(queries, kept.keys)
-        change += _meet(kept.queries, keys)
+        change = pair(queries, kept.keys)
+        change += pair(kept.queries, keys)
         return change
 
     def vjp(self, change: np.ndarray, kept: Kept) -> Rotary:
@@ -258,11 +258,6 @@ class Rotary:
         a, b = (np.asarray(part, np.float64) for part in (self.a, self.b))
         found = by.by.reach(a, b, self.heads, Extended(white))
         return Reach(found.theta, found.theta)
-
-
-def _meet(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Inner products (n, query, m, key) of turned queries and keys (n, k, m, width)."""
-    return pair(queries, turn(keys.transpose(0, 2, 1, 3)))
 
 
 class Coordinates(NamedTuple):
