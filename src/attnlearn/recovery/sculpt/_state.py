@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attnlearn._types import LATER, Later
 from attnlearn.data import Examples
@@ -57,11 +57,11 @@ class State:
     pair_tokens: Later[Float[np.ndarray, "p k e"]] = LATER
     pair_outputs: Later[Float[np.ndarray, "p o"]] = LATER
     pair_query: Later[Int[np.ndarray, "p"]] = LATER
-    pair_keys: Later[Int[np.ndarray, "p k"]] = LATER
+    pair_keys: Later[Bool[np.ndarray, "p k"]] = LATER
     single_tokens: Later[Float[np.ndarray, "s k e"]] = LATER
     single_outputs: Later[Float[np.ndarray, "s o"]] = LATER
     single_query: Later[Int[np.ndarray, "s"]] = LATER
-    single_keys: Later[Int[np.ndarray, "s k"]] = LATER
+    single_keys: Later[Bool[np.ndarray, "s k"]] = LATER
     tolerance: Later[float] = LATER
     batches_read: int = 0
     examples_read: int = 0
