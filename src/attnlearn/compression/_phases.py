@@ -122,7 +122,7 @@ def _refined(
     return (layer if after < before else start), {"refined": after, "stop": stop, "steps": steps}
 
 
-def _stepped(fit: Held, start: AttentionLayer, rank: int | None, steps: int, tools: Tools) -> Refined:
+def _stepped(fit: Batch, start: AttentionLayer, rank: int | None, steps: int, tools: Tools) -> Refined:
     """At most so many Gauss-Newton steps."""
     return refine(
         start,

@@ -80,11 +80,12 @@ def _fused(name: str, output: str, by_head: bool) -> Callable[[Any, int], Projec
         axes = (heads, 3) if by_head else (3, heads)
         parts = weight.reshape(len(weight), *axes, -1)
         parts = parts.transpose(2, 1, 0, 3) if by_head else parts.transpose(1, 2, 0, 3)
-        biases = (None, None, None)
+        query, key, value = parts
+        q, k, v = None, None, None
         if bias is not None:
             split = bias.reshape(*axes, -1)
-            biases = tuple(split.transpose(1, 0, 2) if by_head else split)
-        return Projections(*parts, out.reshape(heads, -1, out.shape[1]), *biases, bo)
+            q, k, v = split.transpose(1, 0, 2) if by_head else split
+        return Projections(query, key, value, out.reshape(heads, -1, out.shape[1]), q, k, v, bo)
 
     return read
 

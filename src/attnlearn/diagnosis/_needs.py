@@ -68,7 +68,7 @@ def _in_window(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch, config: Scul
     n, k, _ = batch.tokens.shape
     size, found = max(1, calibration.SCULPT_NUMBERS // k**3), []
     for start in range(0, n, size):
-        piece = WhiteBatch(*(array[start : start + size] for array in batch))
+        piece = WhiteBatch(*(array[start : start + size] for array in batch.written_out()))
         pairs = explain_batch(total, piece)
         output = np.linalg.norm(piece.outputs - total[-1], axis=2)
         relative = pairs.residual / np.maximum(output, np.finfo(float).tiny)

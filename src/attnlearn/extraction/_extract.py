@@ -100,7 +100,7 @@ def extract(
         problem = Problem(wrapped, token_dimension(wrapped, dim), num_heads, config, target)
     except OracleError as error:
         return handed_over(
-            Solution.failed(Outcome.ORACLE_FAILED, error=str(error), **counts(wrapped)), options
+            Solution(None, Outcome.ORACLE_FAILED, stats={"error": str(error), **counts(wrapped)}), options
         )
     return learn(Extraction(problem), options, tools)
 
@@ -183,7 +183,9 @@ def conclude(
     held = Batch(state.held_x.astype(dtype), state.held_y.astype(dtype), state.held_mask)
     scale, asked = example_scale(_longest(state, dtype)), everything_asked(state, dtype)
     rank = None if state.ranks is None else max(1, *state.ranks)
-    whole = determined(*layer.w.shape, layer.causal, asked.mask.sum(axis=1).tolist())
+    m, d, o = layer.w.shape
+    assert asked.mask is not None, "queries of different lengths are padded"
+    whole = determined(m, d, o, layer.causal, asked.mask.sum(axis=1).tolist())
     tangent = None if state.constant_head and whole else rank
     with np.errstate(divide="ignore"):  # where no head has scores their error is relative to nothing
         certificate = certify(

@@ -52,6 +52,7 @@ def polish(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
             best = fitted
         if best.error <= calibration.POLISHED * state.noise:
             break
+    assert best is not None, "there is at least one rank to try"
     if state.constant_head:
         best = replace(best, layer=_without_scores(best.layer, state))
     if state.dependent:

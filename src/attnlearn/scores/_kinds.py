@@ -71,7 +71,8 @@ def build(description: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     require(kind in ARRAYS, "scores", f"must be one of {', '.join(ARRAYS)}", kind)
     named = [arrays[name] for name in ARRAYS[str(kind)]]
     if kind == "rotary":
-        return Rotary(*named, Rotation(tuple(description["frequencies"]), int(description["still"])))
+        query, key = named
+        return Rotary(query, key, Rotation(tuple(description["frequencies"]), int(description["still"])))
     if kind == "relative":
         chosen = (description[name] for name in ("offsets", "reach", "number", "both"))
         return Relative(Bilinear.whole(*named[:2]), named[2], Offsets(*chosen))

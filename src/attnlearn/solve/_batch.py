@@ -88,7 +88,18 @@ class WhiteBatch(NamedTuple):
 
     tokens: Float[np.ndarray, "n k r"]
     outputs: Float[np.ndarray, "n k o"]
-    visible: Bool[np.ndarray, "n k k"] | None
+    visible: Bool[np.ndarray, "#n k k"] | None
+
+    @property
+    def seen(self) -> Bool[np.ndarray, "n q k"]:
+        """The keys that each query sees, written out; a batch of rows has fewer queries than keys."""
+        n, k, _ = self.tokens.shape
+        shape = (n, self.outputs.shape[1], k)
+        return np.broadcast_to(True if self.visible is None else self.visible, shape)
+
+    def written_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens, outputs and `seen`."""
+        return self.tokens, self.outputs, self.seen
 
 
 def visible_keys(k: int, mask: Mask | None, causal: bool) -> Bool[np.ndarray, "n k k"] | None:

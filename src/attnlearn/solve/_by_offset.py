@@ -123,7 +123,7 @@ def _meetings(
             (query.T @ weighted[:, others].reshape(n, -1) / n).reshape(d, len(others), d).transpose(1, 0, 2)
         )
         apart = each - each.mean(axis=0)
-        for place, other in enumerate(others):
+        for place, other in enumerate(others.tolist()):
             if other - row in offsets:
                 found[:, offsets.index(other - row)] += each[place], apart[place]
     return found[0], found[1]

@@ -146,7 +146,8 @@ class Training(Learner):
         }
         if state.weights is None:
             return None, stats
-        return TrainedClassifier(*state.weights, self.problem.model, x.shape[1]), stats
+        u, w = state.weights
+        return TrainedClassifier(u, w, self.problem.model, x.shape[1]), stats
 
     def conclude(self, run: Run, layer: TrainedClassifier | None, tools: Tools) -> Solution:
         """The tiers of the guarantee, each from the evidence of the run."""

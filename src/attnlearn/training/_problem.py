@@ -149,8 +149,9 @@ def make_problem(x: ArrayLike, y: ArrayLike, *, num_heads: int, test: Any = None
     settings = {key: value for key, value in settings.items() if value is not None}
     held_out = _check_test(test, x)
     if held_out is not None:  # a copy of a training sequence must have its bytes
-        x, y, *held_out = promoted(x, y, *held_out)
-    problem = Problem(x, y, num_heads, test=None if held_out is None else tuple(held_out), **settings)
+        x, y, new_x, new_y = promoted(x, y, *held_out)
+        held_out = new_x, new_y
+    problem = Problem(x, y, num_heads, test=held_out, **settings)
     _check_settings(problem)
     return problem
 

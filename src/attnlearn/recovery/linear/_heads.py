@@ -11,7 +11,7 @@ bound; M(a) bounds m by at most min(d + 1, d_out).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
@@ -143,7 +143,7 @@ def _newton_step(s: np.ndarray, theta: np.ndarray, w: np.ndarray) -> tuple[np.nd
         return np.concatenate([first.ravel(), second.ravel()])
 
     unknowns = theta.size + w.size
-    operator = LinearOperator((s.size, unknowns), matvec=forward, rmatvec=backward, dtype=np.float64)
+    operator: Any = LinearOperator((s.size, unknowns), forward, backward, dtype=np.float64)  # type: ignore[call-arg]
     rest = (s - from_symmetric_part(theta, w)).ravel()
     eps = float(np.finfo(float).eps)
     change = lsmr(operator, rest, atol=eps, btol=eps, conlim=0, maxiter=calibration.INNER * unknowns)[0]

@@ -14,7 +14,9 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn._linear import LinearAttentionLayer
 from attnlearn._result import Outcome, Solution
+from attnlearn._types import LATER, Later
 from attnlearn.engine import Tools
+from attnlearn.engine._pipeline import Phases
 from attnlearn.recovery._conclude import Units, certify_side
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery.linear import _calibration as calibration
@@ -31,9 +33,9 @@ from attnlearn.solve._calibration import EXACT, ROUNDING_SLACK
 class LinearState:
     """What the phases have found: the regression, whether its coordinates were fixed on the select side, and the heads."""
 
-    regression: Regression | None = None
+    regression: Later[Regression] = LATER
     separate: bool = False
-    found: Found | None = None
+    found: Later[Found] = LATER
 
 
 class LinearRoute:
@@ -45,7 +47,9 @@ class LinearRoute:
         self.select = Batch.of(problem.examples, problem.split.select, units.members)
         self.exact = _exact(self.select)
         self.state = LinearState()
-        self.phases = tuple((phase.__name__, _never_saved(phase)) for phase in (self.regression, self.heads))
+        self.phases: Phases = tuple(
+            (phase.__name__, _never_saved(phase)) for phase in (self.regression, self.heads)
+        )
 
     def regression(self, _problem: Problem, _state: LinearState, _tools: Tools) -> tuple[LinearState, dict]:
         """Least squares on the distinct monomials."""

@@ -63,15 +63,13 @@ def with_one(x: np.ndarray) -> np.ndarray:
 
 def as_batch(chunk: Chunk, white: Whitening, causal: bool) -> WhiteBatch:
     """A chunk of examples in white coordinates, float64; rows of padding see no key."""
-    n, k, _ = chunk.x.shape
-    seen = visible_keys(k, chunk.mask, causal)
-    visible = np.broadcast_to(True if seen is None else seen, (n, k, k))
+    visible = visible_keys(chunk.x.shape[1], chunk.mask, causal)
     return WhiteBatch(white.tokens(chunk.x.astype(np.float64)), chunk.y.astype(np.float64), visible)
 
 
 def rows_at(batch: WhiteBatch, sequence: np.ndarray, query: np.ndarray) -> Rows:
     """The rows of a batch with these indices."""
-    return Rows(batch.tokens[sequence], batch.outputs[sequence, query], query, batch.visible[sequence, query])
+    return Rows(batch.tokens[sequence], batch.outputs[sequence, query], query, batch.seen[sequence, query])
 
 
 def explain_pairs(total: Float[np.ndarray, "e1 o"], rows: Rows) -> Pairs:
@@ -87,7 +85,7 @@ def explain_batch(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch) -> Pairs:
     values = batch.tokens @ total[:-1]
     rest = batch.outputs - total[-1]
     gram = (values @ values.swapaxes(1, 2))[:, None]
-    return _best_pairs(gram, rest @ values.swapaxes(1, 2), np.sum(rest**2, axis=2), batch.visible)
+    return _best_pairs(gram, rest @ values.swapaxes(1, 2), np.sum(rest**2, axis=2), batch.seen)
 
 
 def _best_pairs(

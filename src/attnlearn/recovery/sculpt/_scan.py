@@ -35,7 +35,7 @@ def scan(total: Float[np.ndarray, "e1 o"], batch: WhiteBatch) -> Scan:
         single = jnp.asarray(total, jnp.float32)
         for start in range(0, n, size):
             stop = min(n, start + size)
-            arrays = [_filled(array[start:stop], size) for array in batch]
+            arrays = [_filled(array[start:stop], size) for array in batch.written_out()]
             part = _scan(
                 single, *(jnp.asarray(a, a.dtype if a.dtype == bool else np.float32) for a in arrays)
             )

@@ -97,9 +97,9 @@ def _require_possible(problem: Problem, tokens: int, out_dim: int, evidence: dic
 def _mean_token(batch: WhiteBatch) -> tuple[Float[np.ndarray, "e1 o"], float, float]:
     """Least squares on the mean of the visible tokens; the share of the variance that it explains, and the share
     that query and mean together leave unexplained."""
-    counts = np.maximum(batch.visible.sum(axis=2, keepdims=True), 1)
-    means = (batch.visible @ batch.tokens) / counts
-    real = batch.visible.any(axis=2)
+    counts = np.maximum(batch.seen.sum(axis=2, keepdims=True), 1)
+    means = (batch.seen @ batch.tokens) / counts
+    real = batch.seen.any(axis=2)
     y, means, own = batch.outputs[real], with_one(means[real]), batch.tokens[real]
     variance = max(float(np.sum((y - y.mean(axis=0)) ** 2)), np.finfo(float).tiny)
     start = np.linalg.lstsq(means, y, rcond=None)[0]
@@ -138,7 +138,7 @@ def anneal(
     total, scales = start, []
     best: SumFit | None = None
     with precision(np.float32):
-        arrays = [jnp.asarray(a, bool if a.dtype == bool else np.float32) for a in batch]
+        arrays = [jnp.asarray(a, bool if a.dtype == bool else np.float32) for a in batch.written_out()]
         relative = np.asarray(_assign(jnp.asarray(total, jnp.float32), *arrays)[1])
         for share in shares:
             for _ in range(repeats):
