@@ -23,7 +23,7 @@ IN_PYTHON: dict[str, tuple[Any, str]] = {
     "a NaN": (lambda: attnlearn.recover(X, BROKEN), r"y: must be finite, got nan at index \(3, 0, 0\)"),
     "no outputs": (lambda: attnlearn.recover(X), "y: must be given when x is an array, got None"),
     "a handful of examples": (lambda: attnlearn.recover(X[:5], Y[:5]), "x: must hold at least 20 sequences"),
-    "a method misspelt": (lambda: attnlearn.recover(X, Y, method="spectal"), "method: must be one of auto, moment, wide, sculpt, spectral, got 'spectal'"),
+    "a method misspelt": (lambda: attnlearn.recover(X, Y, method="spectal"), "method: must be one of auto, moment, wide, sculpt, linear, spectral, got 'spectal'"),
     "the wrong dimension": (lambda: attnlearn.extract(LAYER, 5), r"dim: must be the oracle's token dimension \(6\), got 5"),
     "no oracle": (lambda: attnlearn.extract(42, 5), "oracle: must be a callable, a layer, a torch module"),
     "labels 0 and 1": (lambda: attnlearn.train.fit(X, np.arange(60) % 2, num_heads=2), "y: must hold the labels -1 and [+]1 only"),

@@ -244,7 +244,7 @@ def test_two_dask_workers_give_the_same_layer(solution, truth, x) -> None:
     [
         (
             lambda x, y: recover(x, y, method="guess"),
-            "method: must be one of auto, moment, wide, sculpt, spectral, got 'guess'",
+            "method: must be one of auto, moment, wide, sculpt, linear, spectral, got 'guess'",
         ),
         (lambda x, y: recover(x, y, num_heads=0), "num_heads: must be at least 1, got 0"),
         (lambda x, y: recover(x, y[:10]), "y: "),
