@@ -62,7 +62,7 @@ def certificate(fitted: Fitted, held: Batch, scale: float, units: Units, target:
 def population_floor(blocks: tuple[float, ...], delta: float) -> float:
     """A lower bound on lambda_min of the second moment, with confidence 1 - delta, from its values in independent blocks.
 
-    >>> population_floor((0.3, 0.2), 0.01)
+    >>> round(population_floor((0.3, 0.2), 0.01), 12)
     0.02
     """
     return float(delta ** (1 / len(blocks)) * max(0.0, min(blocks)))
