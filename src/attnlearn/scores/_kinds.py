@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,10 +36,6 @@ class Held(Scores, Protocol):
 
     def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
         """What a key adds by its offset alone: vectors (m, d) that meet the query, and numbers (m,)."""
-        ...
-
-    def canonical(self) -> Self:
-        """The same scores in one gauge."""
         ...
 
 

@@ -163,6 +163,10 @@ class Scores(Protocol):
         """What inputs can show of these scores, or of a change of them along a tangent."""
         ...
 
+    def canonical(self) -> Self:
+        """The same scores in one gauge."""
+        ...
+
     def reach(self, by: Any, white: Affine) -> Reach:
         """How far coordinates of `by` reach in Theta_i and c_i, in the coordinates of the tokens themselves."""
         ...

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnlearn.scores import Preconditioner, Scores
+from attnlearn.scores import Preconditioner, Scores, Visible
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks
 from attnlearn.solve._deadline import passed
@@ -47,7 +47,7 @@ class Descended(NamedTuple):
 class Descent:
     """The steps of one call of `refine`: the damping is kept from one set of examples to the next."""
 
-    def __init__(self, causal: bool, config: RefineConfig, trace: Trace) -> None:
+    def __init__(self, causal: bool | Visible, config: RefineConfig, trace: Trace) -> None:
         self.causal, self.config, self.trace, self.damping = causal, config, trace, config.damping
 
     def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> Descended:

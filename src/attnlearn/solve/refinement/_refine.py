@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import promoted
@@ -50,7 +49,7 @@ def refine(
     """Least squares on all parameters from `start`, to rounding or to the noise floor.
 
     `rank` is the largest that a Theta_i may have; when all turn out to have less, less is used. The W and b of
-    `start` do not matter. `on_step` sees the evidence of every outer step as it happens.
+    `start` do not matter. Scores of any kind are refined, with the mask of `start`; positions are 0 .. k-1. `on_step` sees the evidence of every outer step as it happens.
 
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
     >>> x = np.random.default_rng(0).standard_normal((40, 5, 4))
@@ -66,7 +65,7 @@ def refine(
     white = whitening(x, keep)
     rounding = calibration.ROUNDING_EPS * float(np.finfo(dtype).eps)
     scores = white.inside(start.form.astype(np.float64)).of_rank(rank, rounding)
-    descent = Descent(start.causal, config, Trace(on_step))
+    descent = Descent(start.visible, config, Trace(on_step))
     schedule = Schedule(white, x, y, keep, descent)
     with on_threads():
         if config.rehearse:
@@ -74,7 +73,9 @@ def refine(
         found = schedule.descend(scores)
         w, b = split_linear(np.asarray(found.fit.linear, np.float64), start.num_heads)
         scores = found.scores.astype(np.float64)
-    shown = scores.shown()
-    outside = white.leave(Parameters(shown.theta, w, shown.query_bias, b))
-    layer = AttentionLayer(*(array.astype(dtype) for array in outside), causal=start.causal)
+    form, w = white.outside(scores.canonical()), white.inverse.T @ w
+    b = b - white.mean @ w.sum(axis=0)
+    layer = AttentionLayer.from_scores(
+        form.astype(dtype), w.astype(dtype), b.astype(dtype), causal=start.visible
+    )
     return Refined(layer, found.residual, found.stop, schedule.used, scores.rank, descent.trace.steps)
