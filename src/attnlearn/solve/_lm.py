@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from attnlearn.engine._threads import limited_blas
 
 Fit = tuple[np.ndarray, ...]
-"""What is known at a point, the squared residual first; the first axis of every array is the problem."""
+"""What is known at a point, the squared residual first; the first axis of every array is the problem, and all may be written to."""
 
 
 class LeastSquares(Protocol):

@@ -182,7 +182,7 @@ class _Coordinates:
 
     def evaluate(self, points: Float[np.ndarray, "1 m q"], _which: np.ndarray) -> Fit:
         """The squared residual, the points and the residual."""
-        rest = np.asarray(_residual(jnp.asarray(points[0]), *self.arrays, self.causal))
+        rest = np.array(_residual(jnp.asarray(points[0]), *self.arrays, self.causal))
         return np.array([rest @ rest]), points, rest[None]
 
     def step(self, fit: Fit, damping: np.ndarray) -> Float[np.ndarray, "1 m q"]:
