@@ -11,6 +11,7 @@ Full rank is local uniqueness; that the neighbourhood is the right one rests on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -72,32 +73,32 @@ def parameter_bounds(
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
     looks = (True, False) if calibration.STANDS_OUT**2 * error <= enough else (False,)
     directions, found = whitening(tokens, fitted.mask).directions, None
-    for tangent in _ranks(reduced, tokens, fitted.mask, rank):
-        for rough in looks:
-            conditioning = smallest_singular(
-                reduced,
-                tokens,
-                mask=fitted.mask,
-                rank=tangent,
-                on_step=on_step,
-                deadline=deadline,
-                hurried=tangent != rank,  # the found rank says less, and may take far fewer products
-                rough=rough,
-            )
-            if conditioning is None:
-                return None
-            # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
-            rho = max(
-                error * scale * np.sqrt(conditioning.examples),
-                total_error(layer, fitted.first(conditioning.examples)),
-            )
-            found = _bounds(reduced, conditioning, tangent, rho, directions)
-            if found.worst <= enough:
-                break
-        if found is not None and found.worst <= calibration.PARAMETER_ERROR:
+    for tangent, rough in product(_ranks(reduced, tokens, fitted.mask, rank), looks):
+        if found is not None and _settled(found, tangent, rank):
+            continue
+        conditioning = smallest_singular(
+            reduced, tokens, mask=fitted.mask, rank=tangent, rough=rough,
+            delta=calibration.DELTA / 4,  # two ranks and two looks at most
+            on_step=on_step, deadline=deadline,
+            hurried=tangent != rank,  # the found rank says less, and may take far fewer products
+        )  # fmt: skip
+        if conditioning is None:
+            return None
+        # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
+        elsewhere = error * scale * np.sqrt(conditioning.examples)
+        rho = max(elsewhere, total_error(layer, fitted.first(conditioning.examples)))
+        found = _bounds(reduced, conditioning, tangent, rho, directions)
+        if found.worst <= enough:
             break
     assert found is not None, "there is at least one rank to try"
     return found
+
+
+def _settled(found: Bounds, tangent: int | None, rank: int | None) -> bool:
+    """Whether a look at `tangent` is needless: bounds at another one do, or a hurried look at this one gave up."""
+    if found.rank != tangent:
+        return found.worst <= calibration.PARAMETER_ERROR
+    return tangent != rank and not np.isfinite(found.worst)
 
 
 def _ranks(layer: AttentionLayer, x: Tokens, mask: Mask | None, rank: int | None) -> Iterator[int | None]:
