@@ -14,6 +14,7 @@ import numpy as np
 from attnlearn.scores._kronecker import Kronecker, kronecker
 from attnlearn.scores._products import key_scores, mix, pair, pair_tokens, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
+from attnlearn.scores._visible import Visible
 
 
 class Kept(NamedTuple):
@@ -164,7 +165,7 @@ class Bilinear(NamedTuple):
         m, d, r = self.a.shape
         return m * (d * d + d) if self.b is None else m * (2 * d * r - r * r + d)
 
-    def directions(self, tokens: float, causal: bool) -> float:
+    def directions(self, tokens: float, causal: bool | Visible) -> float:
         """Output directions in which a row can change with the scores: differences of values, on average over the queries."""
         seen = (tokens - 1) / 2 if causal else tokens - 1  # keys beside the first
         return max(1.0, self.heads * seen)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from attnlearn._attention import weigh
-from attnlearn.scores import Scores
+from attnlearn.scores import Scores, Visible
 from attnlearn.scores._products import mix
 
 
 def patterns(
-    scores: Scores, x: np.ndarray, turned: np.ndarray, keep: np.ndarray | None, causal: bool
+    scores: Scores, x: np.ndarray, turned: np.ndarray, keep: np.ndarray | None, causal: bool | Visible
 ) -> tuple[np.ndarray, Any]:
     """The patterns of one chunk, zero for padded queries, and what derivatives of the scores keep."""
     logits, kept = scores.logits(x, turned)

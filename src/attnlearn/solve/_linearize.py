@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from attnlearn._attention import row_sums
-from attnlearn.scores import Scores
+from attnlearn.scores import Scores, Visible
 from attnlearn.scores._products import product, project, turn
 from attnlearn.solve._attend import mixed, patterns, split_linear
 from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes
@@ -49,7 +49,7 @@ class Linearization(NamedTuple):
     linear: np.ndarray
     factor: np.ndarray
     chunks: Chunks
-    causal: bool
+    causal: bool | Visible
     cache: Sequence[Local] | None
 
     def over_chunks(
@@ -68,7 +68,7 @@ class Linearization(NamedTuple):
         return local_arrays(self.scores, self.linear, self.chunks[place], self.causal)
 
 
-def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool) -> Local:
+def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool | Visible) -> Local:
     """Patterns, values and mixed tokens of one chunk."""
     x = chunk.x
     alpha, kept = patterns(scores, x, turn(x), chunk.keep, causal)
@@ -83,7 +83,9 @@ def values_of(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return project(x, w).transpose(0, 2, 1, 3).reshape(n, m * k, o)
 
 
-def linearize(scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: bool) -> Linearization:
+def linearize(
+    scores: Scores, linear: Any, factor: Any, chunks: Chunks, causal: bool | Visible
+) -> Linearization:
     """Prepare derivatives in the precision of the chunks; the local arrays are kept if they fit into `cache_bytes()`."""
     dtype = chunks.dtype
     scores, linear, factor = scores.astype(dtype), np.asarray(linear, dtype), np.asarray(factor, dtype)

@@ -24,7 +24,7 @@ from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._precision import as_mask, promoted, require_finite, to_numpy
 from attnlearn._types import ArrayLike, OutputBias, Projection
-from attnlearn.scores import Bilinear, Scores
+from attnlearn.scores import Bilinear, Scores, Visible
 from attnlearn.scores._products import turn
 from attnlearn.solve._attend import mixed, patterns, split_linear
 from attnlearn.solve._calibration import (
@@ -43,7 +43,7 @@ from attnlearn.solve._white import whitening
 Value = TypeVar("Value")
 
 
-def columns(scores: Scores, chunk: Chunk, causal: bool) -> np.ndarray:
+def columns(scores: Scores, chunk: Chunk, causal: bool | Visible) -> np.ndarray:
     """P of one chunk (s k, m d + 1)."""
     alpha, _ = patterns(scores, chunk.x, turn(chunk.x), chunk.keep, causal)
     return mixed(alpha, chunk.x, chunk.keep)
@@ -52,7 +52,7 @@ def columns(scores: Scores, chunk: Chunk, causal: bool) -> np.ndarray:
 class Columns:
     """P by chunk, for several passes: kept if it is small, and otherwise recomputed in each."""
 
-    def __init__(self, scores: Scores, chunks: Chunks, causal: bool) -> None:
+    def __init__(self, scores: Scores, chunks: Chunks, causal: bool | Visible) -> None:
         self.chunks = chunks
         self._make = partial(columns, scores, causal=causal)
         self._kept: dict[int, np.ndarray] = {}
@@ -140,7 +140,7 @@ class Fit(NamedTuple):
     factor: np.ndarray
 
 
-def eliminate(scores: Scores, chunks: Chunks, causal: bool, near: Fit | None = None) -> Fit:
+def eliminate(scores: Scores, chunks: Chunks, causal: bool | Visible, near: Fit | None = None) -> Fit:
     """The best W and b for these scores; `near`, a fit at nearby scores, spares the Gram matrix."""
     dtype, of = chunks.dtype, Columns(scores, chunks, causal)
     if near is None:
@@ -197,7 +197,7 @@ def regress(
     y: ArrayLike,
     *,
     mask: ArrayLike | None = None,
-    causal: bool = False,
+    causal: bool | Visible = False,
     ridge: float = 0.0,
 ) -> tuple[Projection, OutputBias, float]:
     """W (m, d, d_out), b (d_out,) and the relative residual of the best fit with these scores.
@@ -244,7 +244,9 @@ def regress(
     return found.w.astype(dtype), found.output_bias.astype(dtype), float(np.sqrt(cost / scale))
 
 
-def _penalised(scores: Scores, chunks: Chunks, causal: bool, ridge: float) -> tuple[np.ndarray, float]:
+def _penalised(
+    scores: Scores, chunks: Chunks, causal: bool | Visible, ridge: float
+) -> tuple[np.ndarray, float]:
     of = Columns(scores, chunks, causal)
     matrix, moment = (np.asarray(array, np.float64) for array in of.gram())
     penalty = np.full(len(matrix), ridge * chunks.real)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnlearn._layer import AttentionLayer
-from attnlearn.scores import Scores
+from attnlearn.scores import Scores, Visible
 from attnlearn.solve import _calibration as calibration
 
 
@@ -41,7 +41,7 @@ def sequences_wanted(
     scores: Scores,
     out: int,
     tokens: float,
-    causal: bool,
+    causal: bool | Visible,
     equations: float = calibration.EQUATIONS_PER_UNKNOWN,
     least_rows: int = calibration.LEAST_ROWS,
 ) -> float:
@@ -58,7 +58,7 @@ def sequences_wanted(
     return rows / tokens
 
 
-def outputs_wanted(scores: Scores, out: int, tokens: float, causal: bool) -> int:
+def outputs_wanted(scores: Scores, out: int, tokens: float, causal: bool | Visible) -> int:
     """Random combinations of the outputs that tell as much of the scores as all of them; all if half of them would not do.
 
     The change of a row lies in the span of the differences between its values, m (k - 1) directions; combinations in that
