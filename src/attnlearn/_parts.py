@@ -35,8 +35,8 @@ def frozen(form: Any, w: Any, output_bias: Any | None) -> tuple[Any, np.ndarray,
         require_finite(array, name)
         given[name] = np.array(array, order="C")
         given[name].flags.writeable = False
-    w, output_bias = given.pop("w"), given.pop("output_bias")
-    return build(describe(form), given), w, output_bias
+    own = {name: given[name] for name in arrays}
+    return build(describe(form), own), np.asarray(given["w"]), np.asarray(given["output_bias"])
 
 
 def taken_apart(layer: AttentionLayer) -> tuple[tuple[Any, ...], tuple[Visible, str]]:

@@ -78,13 +78,13 @@ def _fused(name: str, output: str, by_head: bool) -> Callable[[Any, int], Projec
     def read(module: Any, heads: int) -> Projections:
         (weight, bias), (out, bo) = _linear(module, name), _linear(module, output)
         axes = (heads, 3) if by_head else (3, heads)
-        parts = weight.reshape(len(weight), *axes, -1)
-        parts = parts.transpose(2, 1, 0, 3) if by_head else parts.transpose(1, 2, 0, 3)
-        biases = (None, None, None)
+        q, k, v = np.moveaxis(weight.reshape(len(weight), *axes, -1), 2 if by_head else 1, 0).transpose(
+            0, 2, 1, 3
+        )
+        bq, bk, bv = (None, None, None)
         if bias is not None:
-            split = bias.reshape(*axes, -1)
-            biases = tuple(split.transpose(1, 0, 2) if by_head else split)
-        return Projections(*parts, out.reshape(heads, -1, out.shape[1]), *biases, bo)
+            bq, bk, bv = np.moveaxis(bias.reshape(*axes, -1), 1 if by_head else 0, 0)
+        return Projections(q, k, v, out.reshape(heads, -1, out.shape[1]), bq, bk, bv, bo)
 
     return read
 

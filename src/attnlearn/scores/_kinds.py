@@ -67,7 +67,9 @@ def build(description: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     require(kind in ARRAYS, "scores", f"must be one of {', '.join(ARRAYS)}", kind)
     named = [arrays[name] for name in ARRAYS[str(kind)]]
     if kind == "rotary":
-        return Rotary(*named, Rotation(tuple(description["frequencies"]), int(description["still"])))
+        return Rotary(
+            named[0], named[1], Rotation(tuple(description["frequencies"]), int(description["still"]))
+        )
     if kind == "relative":
         chosen = (description[name] for name in ("offsets", "reach", "number", "both"))
         return Relative(Bilinear.whole(*named[:2]), named[2], Offsets(*chosen))

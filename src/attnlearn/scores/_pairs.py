@@ -37,10 +37,10 @@ def balanced(a: np.ndarray, b: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarr
     u, s, vt = np.linalg.svd(a[..., 2 * p :] @ np.swapaxes(b[..., 2 * p :], 1, 2), full_matrices=False)
     root = np.sqrt(s[:, None, :still])
     u, v = u[..., :still] * root, np.swapaxes(vt, 1, 2)[..., :still] * root
-    sign = phases(v).real
+    sign = np.real(phases(v))
 
     def joined(pairs: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        return np.concatenate([pairs.real, pairs.imag, rest * sign], axis=-1).astype(dtype)
+        return np.concatenate([np.real(pairs), np.imag(pairs), rest * sign], axis=-1).astype(dtype)
 
     return joined(left, u), joined(right, v)
 
