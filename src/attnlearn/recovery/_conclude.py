@@ -64,7 +64,7 @@ def conclude(
     scale = example_scale(fit)
     certificate = certify(
         best.layer,
-        _certify_side(problem, units.members),
+        certify_side(problem, units.members),
         fit,
         scale=scale,
         support=None if signals.directions == examples.dim else signals.support,
@@ -130,7 +130,7 @@ def _examples_needed(problem: Problem, trail: Trail, best: Fit, judged: Judged) 
     )
 
 
-def _certify_side(problem: Problem, units: np.ndarray | None) -> Held:
+def certify_side(problem: Problem, units: np.ndarray | None) -> Held:
     """The certify sequences, with near copies of each other as one unit and near copies of other sides marked."""
     examples, split = problem.examples, problem.split
     side = held(examples, split.certify, units)

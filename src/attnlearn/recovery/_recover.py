@@ -34,6 +34,7 @@ from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
+from attnlearn.recovery._with_positions import kind_of, recover_with_positions
 from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
 
@@ -44,6 +45,7 @@ def recover(
     *,
     method: str = "auto",
     num_heads: int | None = None,
+    positions: Any = None,
     causal: bool | None = None,
     mask: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -70,7 +72,8 @@ def recover(
     on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
     run): "auto", "moment", "wide" or "sculpt". `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
     with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
-    `stats["plan"]` holds what was expected.
+    `stats["plan"]` holds what was expected. `positions` is the kind of the scores, a `Rotation` or `Offsets` of `attnlearn.scores`; it
+    asks for `num_heads` and `causal` (which may be a `Visible`), fits from random starts and makes claim C1 alone (docs/positions.md).
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
@@ -85,11 +88,22 @@ def recover(
     require(start is None or config is None, "config", "belongs to a search and cannot go with start", config)
     given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed)
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
+    kind = kind_of(positions)
+    if kind is not None:
+        rule = "must be given with positions"
+        require(num_heads is not None, "num_heads", rule, None)
+        require(causal is not None, "causal", rule, None)
+        alone = start is None and checkpoint is None and method == "auto"
+        require(alone, "positions", "cannot go with start, checkpoint or method", "them")
     deadline = None if time_limit is None else time.monotonic() + time_limit
     tools = Tools(Engine.parse(engine), Progress.make(progress), seed, deadline=deadline)
     taken = take_in(given, chosen, start, tools)
     if isinstance(taken, Solution):
         return _raised(taken, target, raise_on_failure)
+    if kind is not None:
+        with limited_blas(1):
+            solution = recover_with_positions(taken.problem, taken.units, kind, tools, taken.known)
+        return _raised(solution, target, raise_on_failure)
     saved = None
     if checkpoint is not None:
         saved = Checkpoint(checkpoint, _identity(taken, chosen, seed), resume=resume)
