@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Claim, Status
-from attnlearn._errors import require
+from attnlearn._errors import one_line
 from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn.engine import Tools
@@ -40,7 +40,8 @@ def kind_of(positions: Any) -> Kind | None:
         return None
     found = positions.rotation if isinstance(positions, Frequencies) else positions
     rule = "must be None, 'none', or a Rotation or Offsets of attnlearn.scores"
-    require(isinstance(found, (Rotation, Offsets)), "positions", rule, positions)
+    if not isinstance(found, (Rotation, Offsets)):
+        raise ValueError(f"positions: {rule}, got {one_line(repr(positions), 100)}")
     return found
 
 
