@@ -22,6 +22,7 @@ from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._proposer import Given, Proposer
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._trail import Trail
+from attnlearn.recovery._with_positions import Kind, PositionsRoute
 from attnlearn.recovery.moment import choose_scale
 
 METHODS = (*TABLES, "sculpt", "linear", "spectral")
@@ -98,6 +99,15 @@ def _sculpt(config: Any, drawn: Drawn | None) -> Method:
     return Method(
         "sculpt", sculpt_table(config, drawn), config, held, check=lambda trail: body_check(trail.body)
     )
+
+
+def method_with(kind: Kind) -> Method:
+    """Scores of a kind with positions: fits from random starts."""
+
+    def route(problem: Problem, units: Units, memory: int | None) -> Route:
+        return PositionsRoute(problem, units, kind)
+
+    return Method("positions", (), kind, SpectralConfig().num_examples, route=route)
 
 
 def _linear(config: Any) -> Method:

@@ -29,12 +29,13 @@ from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
 from attnlearn.recovery._explain import planned
 from attnlearn.recovery._intake import check_range, check_start, independent_units
-from attnlearn.recovery._methods import Method, method_for, method_from
+from attnlearn.recovery._methods import Method, method_for, method_from, method_with
 from attnlearn.recovery._outcome import WEAK, outcome, unmet_need
 from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
+from attnlearn.recovery._with_positions import kind_of
 from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
 
@@ -45,6 +46,7 @@ def recover(
     *,
     method: str = "auto",
     num_heads: int | None = None,
+    positions: Any = None,
     causal: bool | None = None,
     mask: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -71,7 +73,8 @@ def recover(
     on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
     run): "auto", "moment", "wide" or "sculpt"; "linear" fits a `LinearAttentionLayer` by least squares. `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
     with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
-    `stats["plan"]` holds what was expected.
+    `stats["plan"]` holds what was expected. `positions` is the kind of the scores, a `Rotation` or `Offsets` of `attnlearn.scores`; it
+    asks for `num_heads` and `causal` (which may be a `Visible`), fits from random starts and makes claim C1 alone (docs/positions.md).
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
@@ -88,12 +91,16 @@ def recover(
     )  # fmt: skip
     given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed)
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
+    kind = kind_of(positions)
+    if kind is not None:
+        given.check_positions(alone=start is None and config is None and method == "auto")
+        chosen = method_with(kind)
     tools = options.tools()
     taken = take_in(given, chosen, start, tools)
     if isinstance(taken, Solution):
         return handed_over(taken, options)
-    kind = Recovery if chosen.route is None else DirectRecovery
-    return learn(kind(taken, chosen, given.drawn is not None, tools), options, tools)
+    learner = Recovery if chosen.route is None else DirectRecovery
+    return learn(learner(taken, chosen, given.drawn is not None, tools), options, tools)
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,12 @@ class Arguments:
     target: float | None
     memory: int | float | str | None
     seed: int
+
+    def check_positions(self, alone: bool) -> None:
+        """What must be given, and what must not, where the kind of the scores is."""
+        for name in ("num_heads", "causal"):
+            require(getattr(self, name) is not None, name, "must be given with positions", None)
+        require(alone, "positions", "cannot go with start, config or method", "one of them")
 
     @property
     def drawn(self) -> tuple[Any, Any, int] | None:

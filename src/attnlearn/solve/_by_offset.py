@@ -125,7 +125,7 @@ def _meetings(
         apart = each - each.mean(axis=0)
         for place, other in enumerate(others.tolist()):
             if other - row in offsets:
-                found[:, offsets.index(other - row)] += each[place], apart[place]
+                found[:, offsets.index(int(other) - row)] += each[place], apart[place]
     return found[0], found[1]
 
 

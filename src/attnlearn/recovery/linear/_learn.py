@@ -47,9 +47,7 @@ class LinearRoute:
         self.select = Batch.of(problem.examples, problem.split.select, units.members)
         self.exact = _exact(self.select)
         self.state = LinearState()
-        self.phases: Phases = tuple(
-            (phase.__name__, _never_saved(phase)) for phase in (self.regression, self.heads)
-        )
+        self.phases: Phases = (("regression", self.regression), ("heads", self.heads))
 
     def regression(self, _problem: Problem, _state: LinearState, _tools: Tools) -> tuple[LinearState, dict]:
         """Least squares on the distinct monomials."""
@@ -66,6 +64,8 @@ class LinearRoute:
             "select_error": found.error,
         }
         return replace(state, found=found), evidence
+
+    regression.never_saved = heads.never_saved = True  # type: ignore[attr-defined]  # both take seconds
 
     def layer(self, state: LinearState) -> LinearAttentionLayer | None:
         """The layer, when the heads were found."""
@@ -89,16 +89,6 @@ class LinearRoute:
         if ended is Outcome.TOO_FEW_EXAMPLES:
             stats["examples_needed"] = examples_needed(fitted, problem.examples.num)
         return Solution(found.layer, ended, made, stats=stats)
-
-
-def _never_saved(phase: Any) -> Any:
-    """The phase as one that runs anew in every run: it takes seconds, and what it finds is large."""
-
-    def again(problem: Any, state: Any, tools: Tools) -> Any:
-        return phase(problem, state, tools)
-
-    again.never_saved = True
-    return again
 
 
 def _regression(

@@ -6,11 +6,11 @@ Cost: per outer step one linearization, one product per inner step and one elimi
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlearn.scores import Preconditioner, Scores, Visible
+from attnlearn.scores import Preconditioner, Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks
 from attnlearn.solve._deadline import passed
@@ -45,9 +45,12 @@ class Descended(NamedTuple):
 
 
 class Descent:
-    """The steps of one call of `refine`: the damping is kept from one set of examples to the next."""
+    """The steps of one call of `refine`: the damping is kept from one set of examples to the next.
 
-    def __init__(self, causal: bool | Visible, config: RefineConfig, trace: Trace) -> None:
+    `causal` is a flag or a mask (`Visible`).
+    """
+
+    def __init__(self, causal: Any, config: RefineConfig, trace: Trace) -> None:
         self.causal, self.config, self.trace, self.damping = causal, config, trace, config.damping
 
     def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> Descended:
