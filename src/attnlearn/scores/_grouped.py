@@ -41,8 +41,10 @@ def key_groups(scores: Rotary, tolerance: float) -> tuple[int, ...]:
 
 
 def _same(head: int, other: int, pairs: np.ndarray, spans: np.ndarray, tolerance: float) -> bool:
-    apart = np.abs(np.sum(pairs[head].conj() * pairs[other], axis=0))
-    close = np.sqrt(np.maximum(1 - apart**2, 0))  # sines of the angles between complex lines
+    along = np.sum(pairs[other].conj() * pairs[head], axis=0)
+    close = np.linalg.norm(
+        pairs[head] - pairs[other] * along, axis=0
+    )  # sines of the angles between complex lines
     used = np.linalg.norm(pairs[head], axis=0) > 0
     return bool((close[used] <= tolerance).all() and np.linalg.norm(spans[head] - spans[other]) <= tolerance)
 
