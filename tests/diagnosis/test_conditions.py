@@ -13,11 +13,10 @@ from attnlearn.cli.__main__ import main
 from attnlearn.diagnosis._advice import Advice, RouteAdvice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap, problem_of, tools_of
 from attnlearn.diagnosis._judge import beyond_search
-from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples, whole
+from attnlearn.diagnosis._needs import agreeing_rows, query_count, spectral_examples
 from attnlearn.diagnosis._weights import weight_checks
 from attnlearn.recovery._signals import measure
 from attnlearn.solve._rank import joint_rank
-from attnlearn.solve._split import Split
 
 
 def by_code(checks) -> dict[str, float]:
@@ -147,11 +146,6 @@ def test_agreeing_rows_fall_with_the_number_of_heads(seed: int) -> None:
     x = data.Boolean(3, 8).sample(4000, seed=seed)
     rates = [agreeing_rows(AttentionLayer.random(m, 8, scale=4.0, seed=seed), x) for m in (1, 2, 3)]
     assert rates[0] > 5 * rates[1] > 25 * rates[2]
-
-
-def test_whole_inverts_the_split() -> None:
-    for num in (400, 4000, 13_000, 60_000):
-        assert whole(len(Split.make(num).fit)) == pytest.approx(num, rel=0.12)
 
 
 def test_queries_grow_with_what_must_be_found() -> None:

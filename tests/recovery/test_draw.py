@@ -7,7 +7,8 @@ import pytest
 
 from attnlearn import AttentionLayer, data
 from attnlearn.data import RecordedWriter
-from attnlearn.recovery._draw import draw_examples, is_data_model
+from attnlearn.data._intake import is_data_model
+from attnlearn.recovery._draw import draw_examples
 
 LAYER, MODEL = AttentionLayer.random(2, 6, seed=1), data.Gaussian(4, 6)
 

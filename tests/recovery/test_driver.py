@@ -181,7 +181,9 @@ def test_a_run_out_of_time_is_resumed_where_it_was(whole, tmp_path):
         found = run(whole, *table, tools=Breaks(), checkpoint=saved)
         saved.close()
         records.append(len(found.records))
-        assert found.out_of_time
+        assert found.out_of_time == (
+            len(records) < len(straight.records)
+        )  # after the last phase nothing is left
     assert records == list(range(1, len(straight.records) + 1))
     assert named(found) == named(straight)
     assert found.state.best.weights.theta.tobytes() == straight.state.best.weights.theta.tobytes()

@@ -10,6 +10,19 @@ from attnlearn import report, reproduce
 from attnlearn.reporting._reproduction import _DISPLAYS, reproduce_page
 
 PARTS = {
+    "protocol": {
+        "trials": 2,
+        "examples": 100,
+        "curve_steps": [1, 10],
+        "rows": [
+            {
+                "heads": h,
+                "constant": {"curves": [[0.7, 0.1], [0.6, 0.2]]},
+                "sqrt": {"curves": [[0.7, 0.1]] * 2},
+            }
+            for h in (1, 4)
+        ],
+    },
     "bound": {
         "curves": {n: [1, 2] for n in ("step", "loss", "mean_loss", "bound")},
         "ratio": 2.0,

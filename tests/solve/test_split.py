@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._split import Split
+from attnlearn.solve._split import Split, sequences_in_all
 
 
 @pytest.mark.parametrize("num", [20, 101, 30_000])
@@ -39,3 +39,8 @@ def test_groups_stay_together(seed):
 def test_too_few_are_named(num, groups, message):
     with pytest.raises(ValueError, match=message):
         Split.make(num, groups=groups)
+
+
+def test_sequences_in_all_invert_the_split() -> None:
+    for num in (400, 4000, 13_000, 60_000):
+        assert sequences_in_all(len(Split.make(num).fit)) == pytest.approx(num, rel=0.12)

@@ -155,10 +155,13 @@ def _leave() -> None:
     late.start()
     if "multiprocessing" in sys.modules:
         import multiprocessing
+        import signal
 
+        at_once = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has but one
         for child in multiprocessing.active_children():
-            with suppress(OSError):
-                child.kill()
+            if child.pid is not None:
+                with suppress(OSError):
+                    os.kill(child.pid, at_once)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

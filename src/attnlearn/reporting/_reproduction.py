@@ -123,6 +123,28 @@ def _heads(part: dict[str, Any]) -> list[Display]:
     ]
 
 
+def _protocol(part: dict[str, Any]) -> list[Display]:
+    """Loss curves by number of heads under both step rules, the mean over the trials."""
+
+    def means(row: dict[str, Any], rule: str) -> list[float]:
+        return [sum(values) / len(values) for values in zip(*row[rule]["curves"], strict=True)]
+
+    return [
+        Lines(
+            title,
+            f"Mean of {part['trials']} trials of the paper's protocol: zero start, {part['examples']} examples.",
+            series=tuple(
+                Series(f"H = {row['heads']}", part["curve_steps"], means(row, rule)) for row in part["rows"]
+            ),
+            x_label="step",
+            y_label="training loss",
+            log_x=True,
+            log_y=True,
+        )
+        for rule, title in (("constant", "Step 1, as in the paper"), ("sqrt", "Step √H"))
+    ]
+
+
 def _starts(part: dict[str, Any]) -> list[Display]:
     names = tuple(part["starts"])
     return [
@@ -145,6 +167,7 @@ _DISPLAYS = {
     "attention": _attended,
     "heads": _heads,
     "starts": _starts,
+    "protocol": _protocol,
     "wall": _hard_claims.wall,
     "statistical": _hard_claims.statistical,
     "elimination": _hard_claims.elimination,

@@ -31,7 +31,7 @@ def rows_of(layer: AttentionLayer, x: np.ndarray, *, causal: bool = False):
         sum_spread=np.zeros_like(total), sum_scale=0.0,
     )  # fmt: skip
     seen = scan(total, batch)
-    return state, inside, rows_at(batch, *np.nonzero((seen.pair < 0.1) & batch.visible.any(axis=2)))
+    return state, inside, rows_at(batch, *np.nonzero((seen.pair < 0.1) & batch.seen.any(axis=2)))
 
 
 def every_pair(state: State, rows) -> Slabs:

@@ -137,7 +137,7 @@ class _Fit:
 
     def __init__(self, batch: Any, state: State) -> None:
         self.batch, self.causal = batch, bool(state.causal)
-        keep = batch.visible.any(axis=2)
+        keep = batch.seen.any(axis=2)
         self.keep = keep.astype(np.float64)
         self.y = (batch.outputs * self.keep[..., None]).reshape(-1, batch.outputs.shape[2])
         self.base, self.directions = state.base, state.directions
