@@ -74,3 +74,16 @@ def test_what_is_asked_for_is_checked_first(rng):
         recover(x, x, positions=frequencies(WIDTH), causal=True)
     with pytest.raises(ValueError, match="causal: must be given with positions"):
         recover(x, x, positions=frequencies(WIDTH), num_heads=2)
+
+
+def test_a_target_that_is_met_is_success_and_a_checkpoint_is_taken(seed, rng, tmp_path):
+    base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=True)
+    layer = teachers(base, rng)["table"]
+    x = rng.standard_normal((1500, K, D))
+    options = {"num_heads": M, "causal": True, "seed": seed, "target": 1e-3, "checkpoint": tmp_path}
+    for _ in range(2):
+        solution = recover(x, layer(x), positions=layer.form.offsets, **options)
+        assert solution.outcome is Outcome.ON_TARGET
+        assert solution.achieved
+        assert not solution.certified
+        assert [phase.name for phase in solution.phases] == ["fits with positions", "certify"]
