@@ -98,10 +98,16 @@ def check_row(check: dict[str, Any]) -> CheckRow:
     >>> row = check_row({"code": "C1.error", "status": "holds", "value": 1e-9, "threshold": 1e-3, "slack": 1e6})
     >>> row.slack, row.bar
     ('1.0 × 10⁶ ×', 100)
+    >>> row = check_row({"code": "C3.tokens", "status": "holds", "value": 8, "threshold": 8, "slack": 1.0})
+    >>> row.slack, row.bar
+    ('exact', 100)
     """
     slack = check.get("slack")
+    exact = check["status"] == "holds" and check.get("value") == check.get("threshold") is not None
     bar = 0
-    if isinstance(slack, int | float) and slack > 0:
+    if exact:
+        bar = 100  # a count that can be no better
+    elif isinstance(slack, int | float) and slack > 0:
         bar = round(100 * min(abs(math.log10(slack)) / 6, 1.0))
     elif check["status"] == "holds" and check.get("value") is not None:
         bar = 100
@@ -111,7 +117,7 @@ def check_row(check: dict[str, Any]) -> CheckRow:
         check["status"],
         pretty(check.get("value"), 3),
         SIGNS.get(str(check.get("direction")), "") + pretty(check.get("threshold"), 3),
-        f"{pretty(slack)} ×" if slack is not None else "–",
+        "exact" if exact else f"{pretty(slack)} ×" if slack is not None else "–",
         str(check.get("unit") or ""),
         max(bar, 2) if check["status"] in ("holds", "fails") else 0,
     )
