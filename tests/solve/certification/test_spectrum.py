@@ -8,6 +8,7 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import on_threads
+from attnlearn.solve.certification._conditioning import smallest_singular
 from attnlearn.solve.certification._point import kernels, output_product, prepare, score_product, size_of
 from attnlearn.solve.certification._spectrum import (
     Lanczos,
@@ -129,3 +130,13 @@ def test_a_hurried_run_gives_up_where_it_would_take_many_steps_and_guarantees_no
     assert found.steps < whole.steps
     assert whole == patient
     assert more is None  # further examples come first
+
+
+@pytest.mark.slow
+def test_further_small_values_do_not_end_the_search_for_a_guarantee(seed, rng):
+    """Strong heads on tokens of unequal sizes: small eigenvalues turn up one after another, and each costs some of what was won."""
+    layer = AttentionLayer.random(3, 66, rank=6, scale=6.0, causal=True, seed=seed)
+    sizes = np.exp(rng.uniform(-1.5, 1.5, 66))
+    x = rng.standard_normal((2500, 7, 66)) @ (np.linalg.qr(rng.standard_normal((66, 66)))[0] * sizes)
+    found = smallest_singular(layer, x, rank=6)
+    assert 0 < found.guaranteed <= found.eigenvalue

@@ -165,7 +165,7 @@ def lanczos_spectrum(
     """
     most = 2 * min(calibration.MATRIX_MOST, size_of(point))  # with fewer products the matrix is written out
     run = Lanczos(point, partial(score_product, point), np.random.default_rng([seed, 0x1A2C]))
-    before = -np.log(run.norm / delta)
+    start = before = -np.log(run.norm / delta)
     while True:
         run.extend(calibration.LANCZOS_BLOCK, deadline)
         steps = len(run.diagonal)
@@ -177,7 +177,8 @@ def lanczos_spectrum(
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         if lower >= share * smallest or steps >= most or run.exhausted():
             return Spectrum(max(smallest, 0.0), lower, steps)
-        needed, before = _steps_needed(steps, excess, before), excess
+        won = max((excess - before) / calibration.LANCZOS_BLOCK, (excess - start) / steps)
+        needed, before = _steps_needed(steps, excess, won), excess
         if steps < calibration.MANY_PRODUCTS or needed <= calibration.INNER_MOST:
             continue
         if more:
@@ -186,11 +187,13 @@ def lanczos_spectrum(
             return Spectrum(max(smallest, 0.0), 0.0 if hurried else lower, steps)
 
 
-def _steps_needed(steps: int, excess: float, before: float) -> float:
-    """Steps until something is guaranteed if all win what the last ones did; `before` is the excess a block earlier."""
+def _steps_needed(steps: int, excess: float, won: float) -> float:
+    """Steps until something is guaranteed if each wins so much.
+
+    What a step wins is the larger of the average of all and of the last ones: a further small Ritz value costs some of what was won.
+    """
     if excess > 0:
         return steps
-    won = (excess - before) / calibration.LANCZOS_BLOCK
     return steps - excess / won if won > 0 else np.inf
 
 
