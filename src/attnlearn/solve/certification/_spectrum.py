@@ -177,8 +177,7 @@ def lanczos_spectrum(
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         if lower >= share * smallest or steps >= most or run.exhausted():
             return Spectrum(max(smallest, 0.0), lower, steps)
-        won = max((excess - before) / calibration.LANCZOS_BLOCK, (excess - start) / steps)
-        needed, before = _steps_needed(steps, excess, won), excess
+        needed, before = steps_needed(steps, excess, before, start), excess
         if steps < calibration.MANY_PRODUCTS or needed <= calibration.INNER_MOST:
             continue
         if more:
@@ -187,13 +186,14 @@ def lanczos_spectrum(
             return Spectrum(max(smallest, 0.0), 0.0 if hurried else lower, steps)
 
 
-def _steps_needed(steps: int, excess: float, won: float) -> float:
-    """Steps until something is guaranteed if each wins so much.
+def steps_needed(steps: int, excess: float, before: float, start: float) -> float:
+    """Steps until something is guaranteed, from the excess now, a block earlier and at the start.
 
     What a step wins is the larger of the average of all and of the last ones: a further small Ritz value costs some of what was won.
     """
     if excess > 0:
         return steps
+    won = max((excess - before) / calibration.LANCZOS_BLOCK, (excess - start) / steps)
     return steps - excess / won if won > 0 else np.inf
 
 
