@@ -65,16 +65,21 @@ def recover(
 ) -> Solution:
     """Recover every head of an attention layer from random examples, with a certificate.
 
-    `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y`
-    an oracle, from which examples are drawn. The number of heads, their ranks and, unless given, the causal mask
-    are found. `groups` keeps sequences of one document on one side of the split. A run that achieved less than was asked for
-    raises `NotEstablished`, which carries the solution; with `raise_on_failure=False` it is returned. With `target`
-    only claim C1 at that function error is asked for: the run stops there, in about half the time. A `start` that is nearly right takes the place of the search: weights from a file are refined
-    on the examples and certified against them. `method` names the table of proposers (`attnlearn.explain` shows which rows would
-    run): "auto", "moment", "wide" or "sculpt"; "linear" fits a `LinearAttentionLayer` by least squares. `time_limit` (seconds) ends the run with the best answer so far and BUDGET_SPENT;
-    with a checkpoint it can be resumed. `memory` (bytes, or "1.5GB") refuses a run that is expected to need more;
-    `stats["plan"]` holds what was expected. `positions` is the kind of the scores, a `Rotation` or `Offsets` of `attnlearn.scores`; it
-    asks for `num_heads` and `causal` (which may be a `Visible`), fits from random starts and makes claim C1 alone (docs/positions.md).
+    `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y` an oracle, from
+    which examples are drawn. The number of heads, their ranks and, unless given, the causal mask are found.
+
+    - `method`: the table of proposers, "auto", "moment", "wide" or "sculpt" (`attnlearn.explain` shows which rows would run); "linear"
+      fits a `LinearAttentionLayer` by least squares.
+    - `positions`: the kind of the scores, a `Rotation` or `Offsets` of `attnlearn.scores`. It asks for `num_heads` and `causal` (which may
+      be a `Visible`), fits from random starts and makes claim C1 alone (docs/positions.md).
+    - `start`: a layer that is nearly right. It takes the place of the search, and is refined and certified.
+    - `groups`: the document of every sequence. Sequences of one document stay on one side of the split.
+    - `target`: a function error that is enough. The run stops there, in about half the time.
+    - `memory` (bytes, or "1.5GB"): a run that is expected to need more is refused. `stats["plan"]` holds what was expected.
+    - `time_limit` (seconds): the run ends with the best answer so far and BUDGET_SPENT. With a checkpoint it can be resumed.
+
+    A run that achieved less than was asked for raises `NotEstablished`, which carries the solution. With `raise_on_failure=False` the
+    solution is returned.
 
     >>> from attnlearn import AttentionLayer, data, distance
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)

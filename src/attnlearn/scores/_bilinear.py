@@ -14,7 +14,7 @@ import numpy as np
 from attnlearn.scores._kronecker import Kronecker, kronecker
 from attnlearn.scores._products import key_scores, mix, pair, pair_tokens, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
-from attnlearn.scores._visible import Visible
+from attnlearn.scores._visible import Visible, value_directions
 
 
 class Kept(NamedTuple):
@@ -167,8 +167,7 @@ class Bilinear(NamedTuple):
 
     def directions(self, tokens: float, causal: bool | Visible) -> float:
         """Output directions in which a row can change with the scores: differences of values, on average over the queries."""
-        seen = (tokens - 1) / 2 if causal else tokens - 1  # keys beside the first
-        return max(1.0, self.heads * seen)
+        return value_directions(self.heads, tokens, causal)
 
     # --- coordinates, gauge, and what shows ---------------------------------------------------------------
     def preconditioner(

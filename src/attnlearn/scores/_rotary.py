@@ -21,6 +21,7 @@ from attnlearn.scores._pairs import Extended, balanced, structured
 from attnlearn.scores._products import pair, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
 from attnlearn.scores._rotation import Rotation, as_positions, tables
+from attnlearn.scores._visible import value_directions
 
 
 class Kept(NamedTuple):
@@ -184,8 +185,7 @@ class Rotary:
 
     def directions(self, tokens: float, causal: Any) -> float:
         """As for bilinear scores: differences of values, on average over the queries."""
-        seen = (tokens - 1) / 2 if causal else tokens - 1
-        return max(1.0, self.heads * seen)
+        return value_directions(self.heads, tokens, causal)
 
     # --- coordinates, gauge, and what shows ---------------------------------------------------------------
     def preconditioner(

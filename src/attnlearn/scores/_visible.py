@@ -41,6 +41,16 @@ class Visible(NamedTuple):
         return later if self.window is None else later | (np.abs(query - key) >= self.window)
 
 
+def value_directions(heads: int, tokens: float, causal: bool | Visible) -> float:
+    """Output directions in which a row can change with the scores: differences of values, on average over the queries.
+
+    >>> value_directions(2, 5, False), value_directions(2, 5, True)
+    (8, 4.0)
+    """
+    seen = (tokens - 1) / 2 if causal else tokens - 1  # keys beside the first
+    return max(1.0, heads * seen)
+
+
 def as_visible(causal: Any, window: int | None = None, prefix: int = 0) -> Visible:
     """A mask from a flag and sizes, or the mask itself.
 

@@ -113,9 +113,7 @@ def smallest_singular(
         unknowns = point.at.scores.unknowns() + point.linear.size
         spectrum = Spectrum(0.0, 0.0, 0)
         if point.rows * layer.out_dim >= unknowns:
-            chance = (
-                delta / 4
-            )  # of the confidence, halved with every attempt: with that of Lambda they stay below delta
+            chance = delta / 4  # halved with every attempt: all of them and that of Lambda stay below delta
             more = point.examples < len(x)
             while (
                 found := lanczos_spectrum(point, seed, chance, more, on_step, deadline, hurried, enough)
