@@ -2,10 +2,12 @@
 
 A phase is a function `phase(problem, state, tools) -> (state, info)`. The state is a frozen dataclass of
 arrays, numbers, strings, None, storable records and lists of those: all that later phases need. The info is evidence for the
-report. The phases are a list, or a function from the state to the next of them. Progress shows every phase by its name, but
-for functions that say that they show it themselves (`shows_itself`). A phase that is `never_saved` runs anew in every run. After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that
-float arrays are finite, writes the checkpoint, and reports. A resumed run gets the state from disk instead
-of from memory; both are the same arrays with the same layout, so it ends in the same bytes.
+report. The phases are a list, or a function from the state to the next of them. Progress shows every phase by its name. A phase that
+`shows_itself` is left to do so. A phase that is `never_saved` runs anew in every run.
+
+After each phase the pipeline makes every array of the state a C-contiguous NumPy array, checks that float arrays are finite, writes
+the checkpoint, and reports. A resumed run gets the state from disk instead of from memory; both are the same arrays with the same
+layout, so it ends in the same bytes.
 
 Randomness must come from `tools.rng(label)`, which depends on the seed and the label only: a phase draws the
 same numbers whether or not the phases before it ran in this process.

@@ -53,13 +53,15 @@ from attnlearn.solve.certification._spectrum import (
 class Conditioning:
     """How outputs bind parameters: a relative error is at most its entry here times rho (see the module).
 
-    `theta` and `w` hold one number per head, relative to that head's own norm (a Theta of zero has none: to the
-    largest of the layer, and if all are zero to `unit`, the norm of a Theta whose logits on these tokens have variance
-    one); `query_bias` (one per head) and
-    `output_bias` are absolute, for a bias may be zero. `smallest` = 1 / max(theta, w): every head's Theta and W are
-    known to rho / smallest. `eigenvalue` is the estimate of lambda, `guaranteed` the part of it that is certain, `lower` what is guaranteed of the smallest eigenvalue for all
-    parameters together, whose coordinates `curvature` and `reach` speak of; `equations` and `unknowns` are counted on the `examples` that were looked at. `curvature` bounds the second derivative
-    in these coordinates, up to steps of length `reach` (`_curvature`); it is infinite at a given rank.
+    - `theta`, `w`: one number per head, relative to that head's own norm. A Theta of zero has none: its number is relative to the
+      largest Theta, and if all are zero to `unit`, the norm of a Theta whose logits on these tokens have variance one.
+    - `query_bias` (one per head) and `output_bias` are absolute, for a bias may be zero.
+    - `smallest` = 1 / max(theta, w): every head's Theta and W are known to rho / smallest.
+    - `eigenvalue` is the estimate of lambda, `guaranteed` the part of it that is certain.
+    - `lower` is what is guaranteed of the smallest eigenvalue for all parameters together.
+    - `curvature` bounds the second derivative in the coordinates of `lower`, up to steps of length `reach` (`_curvature`). It is
+      infinite at a given rank.
+    - `equations` and `unknowns` are counted on the `examples` that were looked at.
     """
 
     smallest: float
