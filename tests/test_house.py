@@ -27,6 +27,7 @@ RANKS = {
             "_certificate",
             "_result",
             "_verdict",
+            "_words",
             "_precision",
             "_files",
             "_memory",

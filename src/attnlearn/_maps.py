@@ -43,6 +43,8 @@ class SampleInputs(NamedTuple):
 
     x: Tokens
     mask: Mask | None = None
+    words: tuple[tuple[str, ...], ...] = ()
+    """The tokens of the first of them as text, where they were recorded."""
 
     def to_json(self) -> dict[str, int]:
         """Their number and length; the tokens themselves are the user's data."""
@@ -105,8 +107,43 @@ def attention_json(layer: AttentionLayer, stats: dict[str, Any]) -> dict[str, An
     k = inputs.x.shape[1]
     most = max(1, PATTERN_CELLS // (layer.num_heads * k * k))
     x, mask = inputs.x[:most], None if inputs.mask is None else inputs.mask[:most]
-    found = patterns_json(np.asarray(layer.patterns(x.astype(layer.dtype), mask), float), mask)
-    return {"source": source, **found}
+    patterns = np.asarray(layer.patterns(x.astype(layer.dtype), mask), float)
+    found = patterns_json(patterns, mask)
+    for entry, shares in zip(found["heads"], output_shares(layer, patterns, x, mask)):
+        entry.update(shares)
+    named = {"words": [list(words) for words in inputs.words[:SHOWN]]} if inputs.words else {}
+    return {"source": source, **found, **named}
+
+
+def output_shares(
+    layer: AttentionLayer, patterns: np.ndarray, x: Tokens, mask: Mask | None
+) -> list[dict[str, float]]:
+    """What each head does to the outputs, whose mean does not count.
+
+    `share` is the covariance of the head's part with the whole output over the output's variance. The shares of all heads add up to 1;
+    a head that works against the others has a negative one. `ablation` is the relative change of the outputs when the head's
+    part is replaced by its mean.
+
+    >>> from attnlearn import AttentionLayer
+    >>> layer, x = AttentionLayer.random(2, 4), np.random.default_rng(0).standard_normal((8, 3, 4))
+    >>> shares = output_shares(layer, layer.patterns(x), x, None)
+    >>> round(sum(entry["share"] for entry in shares), 6)
+    1.0
+    """
+    real = np.ones(x.shape[:2], bool) if mask is None else mask.astype(bool)
+
+    def part(head: int) -> np.ndarray:
+        moved = ((patterns[:, head] @ x.astype(float)) @ layer.w[head].astype(float))[real]
+        return moved - moved.mean(axis=0)
+
+    whole = sum(part(head) for head in range(layer.num_heads))
+    size = float(np.sum(np.square(whole))) or 1.0
+    found = []
+    for head in range(layer.num_heads):
+        own = part(head)
+        share, square = float(np.sum(own * whole)) / size, float(np.sum(own**2)) / size
+        found.append({"share": float(f"{share:.4g}"), "ablation": float(f"{np.sqrt(square):.4g}")})
+    return found
 
 
 def patterns_json(patterns: np.ndarray, mask: np.ndarray | None = None) -> dict[str, Any]:

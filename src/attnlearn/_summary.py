@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """One head: Frobenius norms, effective rank ‖A‖_F^2/‖A‖_op^2, numerical rank, bias, closest other head."""
+    """One head: Frobenius norms, effective rank ‖A‖_F^2/‖A‖_op^2, numerical rank, bias, closest other head, copying score.
+
+    `copying` is sum of eigenvalues over sum of their sizes of W: 1 for a head that passes tokens on as they are, -1 for one that
+    takes them away, near 0 for neither; None where outputs have another dimension than tokens.
+    """
 
     head: int
     theta_norm: float
@@ -27,6 +31,7 @@ class HeadSummary:
     query_bias_norm: float
     nearest_head: int | None
     similarity: float
+    copying: float | None = None
 
 
 RANK_TOLERANCE = 1e-6
@@ -68,6 +73,7 @@ def summarize(
                 query_bias_norm=float(np.linalg.norm(at.query_bias[index])),
                 nearest_head=nearest,
                 similarity=0.0 if nearest is None else float(similarity[index, nearest]),
+                copying=copying_score(layer.w[index], int((w > tolerance * w[0]).sum())),
             )
         )
     return heads
@@ -91,6 +97,24 @@ def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
     [[1.0, 1.0], [1.0, 1.0]]
     """
     return cosines(layer.scores_at(0).theta)
+
+
+def copying_score(w: Float[np.ndarray, "d o"], rank: int) -> float | None:
+    """Sum of the eigenvalues of w over the sum of their sizes; None if w is not square or zero.
+
+    The eigenvalues that are not zero are those of w on its own range, of dimension `rank`.
+
+    >>> copying_score(np.eye(3), 3), copying_score(-np.eye(3), 3), copying_score(np.ones((2, 3)), 1)
+    (1.0, -1.0, None)
+    """
+    if w.shape[0] != w.shape[1] or rank == 0 or not np.isfinite(w).all():
+        return None
+    # tokens are rows, x -> x w, so the range is spanned by rows of w
+    mixed = np.random.default_rng(0).standard_normal((rank, len(w))) @ w.astype(float)
+    basis = np.linalg.qr(mixed.T)[0]
+    values = np.linalg.eigvals(basis.T @ w.astype(float) @ basis)
+    total = float(np.abs(values).sum())
+    return float(f"{float(values.real.sum()) / total:.12g}") if total > 0 else None
 
 
 def cosines(matrices: Float[np.ndarray, "m d e"]) -> Float[np.ndarray, "m m"]:
@@ -118,6 +142,7 @@ COLUMNS = {
     "w_rank": "rank",
     "nearest_head": "nearest",
     "similarity": "cosine",
+    "copying": "copying",
 }
 
 

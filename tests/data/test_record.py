@@ -227,3 +227,35 @@ def test_from_huggingface_agrees_on_what_is_supported():
     model = encoder()
     for block in attention_blocks(model):
         assert from_huggingface(model, prefix=block.name).num_heads == block.num_heads
+
+
+class Tokenizer:
+    """What `record` reads of a tokenizer."""
+
+    def convert_ids_to_tokens(self, ids):
+        return [f"word{number}" for number in ids]
+
+
+def test_tokens_are_kept_as_text(tmp_path):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(10, 8)
+            self.block = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+        def forward(self, input_ids):
+            return self.block(self.embed(input_ids))
+
+    ids = [torch.arange(6).reshape(2, 3), torch.arange(4, 10).reshape(2, 3)]
+    batches = [{"input_ids": part} for part in ids]
+    recorded = record(Model(), "block.self_attn", batches, tmp_path / "a", tokens=Tokenizer())
+    assert recorded.words[1] == ("word3", "word4", "word5")
+    assert len(recorded.words) == 4
+    by_function = record(
+        Model(), "block.self_attn", ids, tmp_path / "b",
+        tokens=lambda batch: [[str(int(number)) for number in row] for row in batch], max_sequences=3,
+    )  # fmt: skip
+    assert by_function.words == (("0", "1", "2"), ("3", "4", "5"), ("4", "5", "6"))
+    with pytest.raises(ValueError, match="tokens: must give one list of strings for each sequence"):
+        record(Model(), "block.self_attn", ids, tmp_path / "c", tokens=lambda batch: batch)
+    assert not (tmp_path / "c").exists()

@@ -162,8 +162,9 @@ def test_print_shows_every_head_and_no_buttons(browser, page: Path, tmp_path: Pa
     browser.open(page)
     browser.media(media="print", scheme="dark")
     assert browser.js("[...document.querySelectorAll('.panel')].every(p => p.offsetHeight > 0)")
-    assert browser.js("[...document.querySelectorAll('button')].every(b => !b.offsetHeight)")
+    assert browser.js("[...document.querySelectorAll('button:not(.glance)')].every(b => !b.offsetHeight)")
     assert browser.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.js("[...document.querySelectorAll('.glance')].every(p => p.offsetHeight > 0)")
     browser.pdf(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
     browser.media()

@@ -20,7 +20,7 @@ COMMANDS = {
     "leak": "Show the error reached against sequences, tokens and scalars spent, as a table and a plot.",
     "record": "Record the inputs and outputs of an attention block; without a block, list the candidates.",
     "recover": "Recover every head of a layer from random examples, with a certificate.",
-    "report": "Turn a JSON result into one HTML file that opens without a network.",
+    "report": "Turn a JSON result into one HTML file that opens without a network; two results are shown side by side.",
     "reproduce": "Measure what a paper claims and show the numbers.",
     "sample": "Draw examples (X, F(X)) of a layer and write them as a folder of recorded data.",
     "train": "Train a classifier on labelled sequences and certify the run.",

@@ -28,7 +28,8 @@ def record(
     ----------
     factory
         FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION. The function is called without arguments and returns
-        (model, batches): a torch model and an iterable of its inputs. It is your code and it is executed.
+        (model, batches): a torch model and an iterable of its inputs. It is your code and it is executed. A third
+        entry, a tokenizer, keeps the tokens of some sequences as text for the report.
     block
         Name of the block inside the model.
     folder
@@ -42,7 +43,7 @@ def record(
     require_outputs(json=json)
     if folder is not None:
         require_new_folder(folder)
-    model, batches = resolve(factory)()
+    model, batches, *named = resolve(factory)()
     console = Console(json)
     if block is None:
         blocks = data.attention_blocks(model)
@@ -54,7 +55,9 @@ def record(
         return
     if folder is None:
         raise ValueError("folder: must be given together with a block, got None")
-    recorded = data.record(model, block, batches, folder, max_sequences=max_sequences)
+    recorded = data.record(
+        model, block, batches, folder, max_sequences=max_sequences, tokens=named[0] if named else None
+    )
     console.text(f"wrote {len(recorded):,} sequences of {block} to {folder}")
     console.json(
         {

@@ -14,6 +14,9 @@ when a later sequence turns out to be longer."""
 MAX_MANIFEST_BYTES = 16 * 2**20
 """A manifest line per shard is about 130 bytes, so this is room for 100,000 shards (6 TB at SHARD_BYTES)."""
 
+WORDED = 512
+"""Sequences whose tokens are kept as text: a report shows three of them, and those it may show are about a tenth."""
+
 MAX_HEADER_BYTES = 2**20
 """A shard's header names at most three tensors, about 200 bytes; the rest is room for foreign metadata."""
 

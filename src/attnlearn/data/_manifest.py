@@ -2,7 +2,8 @@
 
 {"schema": "attnlearn/recorded", "version": 1, "attnlearn": ..., "dtype": "float32", "sequences": n,
  "tokens": k, "dim": d, "out_dim": o, "masked": false, "causal": null, "fingerprint": sha256,
- "shards": [{"name": "shard-000000.safetensors", "sequences": n0}, ...], "provenance": {...}}
+ "shards": [{"name": "shard-000000.safetensors", "sequences": n0}, ...], "provenance": {...},
+ "words": [["The", "cat", ...], ...]}      the tokens of the first sequences as text, where they were recorded
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Manifest:
     fingerprint: str
     shards: tuple[tuple[str, int], ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    words: tuple[tuple[str, ...], ...] = ()
 
     def expected(self, sequences: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         """The tensors of a shard with that many sequences: name -> dtype code, shape."""
@@ -90,6 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
         fingerprint=value["fingerprint"],
         shards=tuple((shard["name"], shard["sequences"]) for shard in value["shards"]),
         provenance=value.get("provenance", {}),
+        words=tuple(tuple(entry) for entry in value.get("words", [])),
     )
 
 
@@ -104,6 +107,8 @@ def _problem(value: dict[str, Any]) -> str | None:
         return "masked or causal is not a boolean"
     if not isinstance(value.get("fingerprint"), str) or not isinstance(value.get("provenance", {}), dict):
         return "fingerprint is not text or provenance not an object"
+    if not _are_words(value.get("words", []), value["tokens"]):
+        return "words is not a list of at most as many texts as tokens, for each sequence"
     shards = value.get("shards")
     if not isinstance(shards, list) or not shards:
         return "shards is not a list of at least one"
@@ -117,6 +122,14 @@ def _problem(value: dict[str, Any]) -> str | None:
     if sum(shard["sequences"] for shard in shards) != value["sequences"]:
         return "the shards do not add up to the number of sequences"
     return None
+
+
+def _are_words(value: Any, tokens: int) -> bool:
+    """Whether `value` has the tokens of some sequences as text."""
+    return isinstance(value, list) and all(
+        isinstance(entry, list) and len(entry) <= tokens and all(isinstance(word, str) for word in entry)
+        for entry in value
+    )
 
 
 def _is_size(value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attnlearn._errors import require
 from attnlearn.data._base import require_count
 from attnlearn.data._blocks import Site, find_sites
+from attnlearn.data._calibration import WORDED
 from attnlearn.data._hooks import Heard, listening
 from attnlearn.data._recorded import Recorded
 from attnlearn.data._writer import RecordedWriter
@@ -30,12 +31,16 @@ def record(
     folder: str | os.PathLike[str],
     *,
     max_sequences: int | None = None,
+    tokens: Any = None,
 ) -> Recorded:
     """Run `model` on `batches` and write what the attention block `module` receives and puts out.
 
     `module` is a name from `attention_blocks` or the module itself. A batch is what the model takes: a tensor,
     a tuple of arguments, or a mapping of keyword arguments such as a tokenizer returns. Lengths may differ;
     padding is kept as a mask. The folder appears whole or not at all.
+
+    `tokens` keeps the tokens of the first sequences as text, so that reports can write them beside attention patterns: a tokenizer (its
+    `convert_ids_to_tokens` reads `input_ids`), or a function from a batch to one list of strings for each sequence.
 
     >>> import tempfile, torch
     >>> model = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -54,11 +59,39 @@ def record(
                 _run(model, batch)
                 rule = f"must be called by the model ({site.block.name} was not)"
                 require(heard.calls > calls, "module", rule, "no call")
+                if tokens is not None and len(writer.words) < WORDED:
+                    writer.words += words_of(tokens, batch)[: min(WORDED, writer.num) - len(writer.words)]
                 if heard.full:
                     break
         require(writer.num > 0, "batches", "must hold at least one sequence", 0)
         writer.causal = heard.causal()
     return Recorded(folder)
+
+
+def words_of(tokens: Any, batch: Any) -> list[list[str]]:
+    """The tokens of every sequence of a batch as text.
+
+    >>> words_of(lambda batch: [[str(token) for token in row] for row in batch], [[3, 1]])
+    [['3', '1']]
+    """
+    read = getattr(tokens, "convert_ids_to_tokens", None)
+    if read is not None:
+        ids = (
+            batch["input_ids"]
+            if isinstance(batch, Mapping)
+            else batch[0]
+            if isinstance(batch, (tuple, list))
+            else batch
+        )
+        found = [read(row.tolist() if hasattr(row, "tolist") else list(row)) for row in ids]
+    else:
+        require(callable(tokens), "tokens", "must be a tokenizer or a function of a batch", tokens)
+        found = tokens(batch)
+    texts = isinstance(found, (list, tuple)) and all(
+        isinstance(row, (list, tuple)) and all(isinstance(word, str) for word in row) for row in found
+    )
+    require(texts, "tokens", "must give one list of strings for each sequence", found)
+    return [list(row) for row in found]
 
 
 class _Recording:

@@ -26,7 +26,8 @@ from attnlearn.data._shard import Shard, open_shard
 class Recorded(Examples):
     """Examples on disk, written by `RecordedWriter`, `record` or `np.savez(path, x=x, y=y)`.
 
-    A compressed .npz file is unpacked into memory: `memory` bounds it in bytes. Besides what `Examples` offers: `path`, `causal` (None when nobody said), `provenance`, and `sample` and
+    A compressed .npz file is unpacked into memory: `memory` bounds it in bytes. Besides what `Examples` offers: `path`, `causal`
+    (None when nobody said), `provenance`, `words` (the tokens of the first sequences as text, if they were recorded), and `sample` and
     `stream` as a data model, which read the sequences in a random order that depends on the seed.
 
     >>> import tempfile; path = tempfile.mkdtemp() + "/examples.npz"
@@ -39,6 +40,7 @@ class Recorded(Examples):
         self.path = Path(path)
         self.causal: bool | None = None
         self.provenance: dict[str, Any] = {}
+        self.words: tuple[tuple[str, ...], ...] = ()
         self._claimed: str | None = None
         if self.path.is_dir():
             super().__init__(self._open_folder())
@@ -52,7 +54,7 @@ class Recorded(Examples):
     def _open_folder(self) -> list[Shard]:
         manifest = read_manifest(self.path)
         self.causal, self.provenance = manifest.causal, manifest.provenance
-        self._claimed = manifest.fingerprint
+        self._claimed, self.words = manifest.fingerprint, manifest.words
         home = self.path.resolve()
         shards = []
         for name, sequences in manifest.shards:

@@ -50,6 +50,7 @@ class RecordedWriter:
         self.folder = Path(folder)
         self.causal, self.provenance = causal, dict(provenance or {})
         self.num = 0
+        self.words: list[list[str]] = []
         require_new_folder(self.folder)
         self._shard_bytes = shard_bytes
         self._pending: list[Chunk] = []
@@ -152,8 +153,9 @@ class RecordedWriter:
         dim, out_dim, dtype = self._shape
         shards = tuple((shard_name(i), shard[0]) for i, shard in enumerate(self._shards))
         draft = Manifest(
-            dtype.name, self.num, tokens, dim, out_dim, masked, self.causal, "", shards, self.provenance
-        )
+            dtype.name, self.num, tokens, dim, out_dim, masked, self.causal, "", shards, self.provenance,
+            tuple(tuple(entry) for entry in self.words),
+        )  # fmt: skip
         # The fingerprint is taken from the files as they will be read.
         parts = [open_shard(self._temporary / name, draft.expected(count)) for name, count in shards]
         return replace(draft, fingerprint=Examples(parts).fingerprint())

@@ -14,9 +14,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
-from attnlearn._maps import INPUTS, SampleInputs
+from attnlearn._maps import INPUTS, SHOWN, SampleInputs
 from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.data import as_examples
@@ -248,12 +250,16 @@ class DirectRecovery(Recovery):
 def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
     """Figures of a run that do not depend on how it ended."""
     examples, split = problem.examples, problem.split
-    shown = examples.take(split.select[:INPUTS])
+    words = getattr(examples, "words", ())
+    first = sorted(split.select, key=lambda index: index >= len(words)) if words else split.select
+    shown = examples.take(np.asarray(first[:INPUTS]))
     return {
         "method": method.name,
         "examples": getattr(trail.body, "examples_read", 0) or examples.num,
         "sequence_length": examples.tokens,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
         "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
-        "sample_inputs": SampleInputs(shown.x, shown.mask),
+        "sample_inputs": SampleInputs(
+            shown.x, shown.mask, tuple(words[index] for index in first[:SHOWN] if index < len(words))
+        ),
     }

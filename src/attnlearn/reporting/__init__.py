@@ -6,9 +6,10 @@ The pictures are plain objects with `svg()`, `plot()` and `frame()`.
 """
 
 from attnlearn._verdict import Verdict, verdict
-from attnlearn.reporting._displays import Bars, Heatmap, Lines, Series
+from attnlearn.reporting._displays import Bars, Lines, Series
 from attnlearn.reporting._figures import phase_figures
 from attnlearn.reporting._heads import head_panels
+from attnlearn.reporting._heatmap import Heatmap
 from attnlearn.reporting._report import report
 from attnlearn.reporting._scrub import scrub
 

@@ -28,6 +28,8 @@ class Series:
     x: Sequence[float]
     y: Sequence[float | None]
     bound: bool = False
+    dots: bool = False
+    """Points alone, without a line."""
 
     def points(self, log: bool) -> list[tuple[float, float]]:
         """Points that can be drawn."""
@@ -65,8 +67,14 @@ def curve(series: Series, colour: int, points: list[tuple[float, float, float, f
     """A curve through its points, each with a tip that says where it is."""
     path = " ".join(f"{a},{b}" for a, b, _, _ in points)
     dashed = " bound" if series.bound else ""
-    body = f'<polyline class="curve c{colour}{dashed}" points="{path}"/>'
-    dense = " dense" if len(points) > 40 or series.bound else ""
+    body = "" if series.dots else f'<polyline class="curve c{colour}{dashed}" points="{path}"/>'
+    dense = (
+        " dense"
+        if (len(points) > 40 and not series.dots) or series.bound
+        else " small"
+        if series.dots
+        else ""
+    )
     for a, b, x, y in points:
         tip = escape(f"{series.label}: {pretty(y, 4)} at {pretty(x, 4)}")
         body += f'<circle class="point c{colour}{dense}" cx="{a}" cy="{b}" r="3.2" data-tip="{tip}"/>'

@@ -1,4 +1,4 @@
-"""The pictures of a report: curves, bars against a floor, maps.
+"""The pictures of a report: curves, and bars against a floor (maps have their own file).
 
 Every display holds plain numbers and gives them in three ways: `svg()` for the page, `plot()` for matplotlib and papers
 (extra `report`), `frame()` as a pandas table (extra `report`); `table()` is the same table without pandas. Values that
@@ -8,7 +8,7 @@ are None or not finite are left out of the picture and shown as a dash in the ta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 from attnlearn._numbers import pretty
 from attnlearn.reporting._axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, frame, picture
 from attnlearn.reporting._curves import COLOURS, Series, curve, drawable, labelled_one_by_one, legend, level
-from attnlearn.reporting._png import data_uri
 
 LOG_FROM = 20.0
 """Bars are drawn on a logarithmic axis, where that was asked for, only when they differ by more than this factor."""
@@ -80,7 +79,7 @@ class Lines(Display):
 
     def plot(self, ax: Any = None) -> Any:
         """The picture in matplotlib; returns the axes (needs the extra `report`)."""
-        ax = _axes(ax)
+        ax = axes_of(ax)
         for one in self.series:
             ax.plot(*zip(*one.points(self.log_y)), "--" if one.bound else "o-", label=one.label, markersize=3)
         for label, value in self.levels:
@@ -157,7 +156,7 @@ class Bars(Display):
 
     def plot(self, ax: Any = None) -> Any:
         """The picture in matplotlib; returns the axes (needs the extra `report`)."""
-        ax = _axes(ax)
+        ax = axes_of(ax)
         ax.bar(self.labels, [np.nan if value is None else value for value in self.values])
         if self.floor is not None:
             ax.axhline(self.floor, linestyle="--", color="black", label=self.floor_label)
@@ -174,60 +173,8 @@ class Bars(Display):
         return columns, [[label, value, *floor] for label, value in zip(self.labels, self.values)]
 
 
-@dataclass(frozen=True)
-class Heatmap(Display):
-    """A matrix in colour: warm above zero, cool below; shares (never negative) in one colour.
-
-    `source` names where in the result's JSON the matrix stands, so that the page reads numbers from there.
-
-    >>> Heatmap("QK", matrix=np.eye(2)).table()
-    (['', '0', '1'], [[0, 1.0, 0.0], [1, 0.0, 1.0]])
-    """
-
-    matrix: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    x_label: str = ""
-    y_label: str = ""
-    signed: bool = True
-    source: str = ""
-    names: str = ""
-
-    def svg(self) -> str:
-        """The picture: the matrix as an image, its frame, and the value of the darkest cell."""
-        rows, columns = self.matrix.shape
-        side, left, top = 240.0, 30.0, 6.0
-        wide, tall = (side, side * rows / columns) if columns >= rows else (side * columns / rows, side)
-        tall, wide = max(tall, 14.0), max(wide, 14.0)
-        href = data_uri(self.matrix, signed=self.signed)
-        most = float(np.abs(self.matrix).max()) if self.matrix.size else 0.0
-        scale = f"±{pretty(most, 3)}" if self.signed else f"0 to {pretty(most, 3)}"
-        body = (
-            f'<rect class="paper" x="{left}" y="{top}" width="{wide:.2f}" height="{tall:.2f}"/>'
-            f'<image class="cells" x="{left}" y="{top}" width="{wide:.2f}" height="{tall:.2f}" '
-            f'preserveAspectRatio="none" href="{href}" data-source="{escape(self.source)}" '
-            f'data-rows="{rows}" data-columns="{columns}" data-names="{escape(self.names)}"/>'
-            f'<text class="name middle" x="{left + wide / 2:.2f}" y="{top + tall + 17:.2f}">{escape(self.x_label)}'
-            f'<tspan class="scale" dx="8">{escape(scale)}</tspan></text>'
-            f'<text class="name middle" x="18" y="{top + tall / 2:.2f}" '
-            f'transform="rotate(-90 18 {top + tall / 2:.2f})">{escape(self.y_label)}</text>'
-        )
-        return picture(body, self.title, width=left + wide + 6, height=top + tall + 24)
-
-    def plot(self, ax: Any = None) -> Any:
-        """The picture in matplotlib; returns the axes (needs the extra `report`)."""
-        ax = _axes(ax)
-        most = float(np.abs(self.matrix).max()) or 1.0
-        style = {"cmap": "RdBu_r", "vmin": -most} if self.signed else {"cmap": "Blues", "vmin": 0}
-        ax.figure.colorbar(ax.imshow(self.matrix, vmax=most, **style), ax=ax)
-        ax.set(xlabel=self.x_label, ylabel=self.y_label, title=self.title)
-        return ax
-
-    def table(self) -> Table:
-        """The matrix with the numbers of its rows and columns."""
-        rows, columns = self.matrix.shape
-        return ["", *map(str, range(columns))], [[i, *map(float, self.matrix[i])] for i in range(rows)]
-
-
-def _axes(ax: Any) -> Any:
+def axes_of(ax: Any) -> Any:
+    """The axes to draw on: those given, or those of a new figure."""
     if ax is not None:
         return ax
     from matplotlib.figure import Figure

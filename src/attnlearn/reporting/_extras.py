@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn.reporting._displays import Bars, Heatmap, Lines, Series, drawable
+from attnlearn.reporting._displays import Bars, Lines, Series, drawable
+from attnlearn.reporting._evidence_figures import truth_section
+from attnlearn.reporting._heatmap import Heatmap
 from attnlearn.reporting._sections import Section, facts
 
 
@@ -18,7 +20,7 @@ def extra_sections(document: dict[str, Any]) -> list[Section]:
     ['Why no attention layer fits']
     """
     found = []
-    for make in (_rival, _diagnosis, _standard_errors, _curve, _tiers):
+    for make in (_truth, _rival, _diagnosis, _standard_errors, _curve, _tiers):
         try:
             section = make(document["stats"], document)
         except (KeyError, TypeError, ValueError, IndexError):
@@ -26,6 +28,11 @@ def extra_sections(document: dict[str, Any]) -> list[Section]:
         if section is not None:
             found.append(section)
     return found
+
+
+def _truth(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
+    """The answer beside the truth, where the report was given it."""
+    return truth_section(document)
 
 
 def _rival(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:

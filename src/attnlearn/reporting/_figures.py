@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from attnlearn.reporting._displays import Bars, Display, Lines, Series, drawable
+from attnlearn.reporting._evidence_figures import certify_figures
+from attnlearn.reporting._search_figures import descent, drop_costs, starts
 
 Evidence = dict[str, Any]
 SHOWN_HEADS = 6
@@ -73,11 +75,13 @@ def _unmix(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     rank = evidence.get("rank")
     most = min(len(spectra[0]), 2 * rank if rank else 48)
     edges = _numbers(evidence.get("rank_edge"))
+    left = len(spectra) - SHOWN_HEADS
+    rest = f" The first {SHOWN_HEADS} of {len(spectra)} heads are drawn." if left > 0 else ""
     return Lines(
         "Rank of the heads",
-        f"Singular values of each Θ before refinement; the common drop gives rank {rank}."
-        if rank
-        else "Singular values of each Θ before refinement.",
+        "Singular values of each Θ before refinement"
+        + (f"; the common drop gives rank {rank}." if rank else ".")
+        + rest,
         series=tuple(
             Series(f"head {i}", list(range(1, most + 1)), values[:most])
             for i, values in enumerate(spectra[:SHOWN_HEADS])
@@ -100,24 +104,6 @@ def _refine(evidence: Evidence, document: dict[str, Any]) -> Display | None:
         y_label="relative residual",
         log_y=True,
         levels=(("rounding", floor),) if drawable(floor, True) else (),
-    )
-
-
-def _starts(evidence: Evidence, document: dict[str, Any]) -> Display | None:
-    starts = evidence["starts"]
-    numbers = list(range(1, len(starts) + 1))
-    left = [entry.get("left_error") for entry in starts]
-    widths = ", ".join(str(entry["heads"]) for entry in starts)
-    return Lines(
-        "Starts of the wide search",
-        f"Error on examples kept apart, with all heads of a start ({widths} heads) and without the needless ones.",
-        series=(
-            Series("all heads", numbers, [entry["select_error"] for entry in starts]),
-            Series("without needless heads", numbers, left),
-        ),
-        x_label="start",
-        y_label="relative error",
-        log_y=True,
     )
 
 
@@ -154,9 +140,12 @@ def _hull_error(evidence: Evidence, document: dict[str, Any]) -> Display | None:
 
 def _span(evidence: Evidence, document: dict[str, Any]) -> Display | None:
     heads = evidence.get("num_heads")
-    text = f"Directions in which the heads differ: {heads - 1 if heads else '?'}, so {heads} heads."
-    values, chosen = evidence["singular_values"], heads - 1 if heads else None
-    return _ranked("Dimension of the hull", text, values, chosen, ("direction", "singular value"), log=True)
+    text = (
+        "Singular values of the slabs' equations, smallest first. The small ones are as many as heads: one more than the hull has "
+        f"directions.{f' Here {heads} counted as small.' if heads else ''}"
+    )
+    values = evidence["singular_values"]
+    return _ranked("Heads in the hull", text, values, heads, ("singular value", "size"), log=True)
 
 
 def _search(evidence: Evidence, document: dict[str, Any]) -> Display | None:
@@ -277,8 +266,8 @@ _FIGURES: dict[str, tuple[Callable[[Evidence, dict[str, Any]], Display | None], 
     "moment": (_moment, _count, _unmix),
     "moment of every example": (_moment, _count, _unmix),
     "suggested count": (_count, _unmix),
-    "wide search": (_starts,),
-    "wide search after the moment": (_starts,),
+    "wide search": (starts, descent, drop_costs),
+    "wide search after the moment": (starts, descent, drop_costs),
     "fit": (_refine,),
     "count": (_count,),
     "unmix": (_unmix,),
@@ -290,6 +279,7 @@ _FIGURES: dict[str, tuple[Callable[[Evidence, dict[str, Any]], Display | None], 
     "separate": (_separate,),
     "polish": (_polish,),
     "ask": (_asked,),
+    "certify": (certify_figures,),
     "descend": (_loss, _margin),
     "replay": (_replay,),
 }

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from attnlearn._numbers import pretty
-from attnlearn.reporting._displays import Bars, Display, Heatmap, Lines, Series
+from attnlearn.reporting._displays import Bars, Display, Lines, Series
+from attnlearn.reporting._heatmap import Heatmap
 
 MOST_PANELS = 48
 """Heads with a panel of their own: more would make the page too long and the file too large."""
@@ -25,7 +26,7 @@ class Panel:
 
 
 def head_panels(document: dict[str, Any]) -> list[Panel]:
-    """The panels of all heads that the summary of a result describes.
+    """The panels of the heads that the summary of a result describes.
 
     >>> from attnlearn import AttentionLayer, Outcome, Solution
     >>> panels = head_panels(Solution(AttentionLayer.random(2, 4), Outcome.RECOVERED).to_json())
@@ -118,6 +119,7 @@ def _panel(document: dict[str, Any], summary: dict[str, Any], index: int, entry:
             x_label="key coordinate",
             y_label="query coordinate",
             source=f"{where}.theta",
+            extent=_extent(document, "w" if trained else "theta"),
         ),
         Heatmap(
             "Read-out map: what is passed on" if trained else "OV map: what is passed on",
@@ -128,19 +130,27 @@ def _panel(document: dict[str, Any], summary: dict[str, Any], index: int, entry:
             x_label="coordinate" if trained else "output coordinate",
             y_label="position" if trained else "token coordinate",
             source=f"{where}.w",
+            extent=_extent(document, "u" if trained else "w"),
         ),
     ]
     attention = ((summary.get("attention") or {}).get("heads") or [None] * (index + 1))[index]
     attended = _attention(summary["attention"], attention, index) if attention else []
-    displays.append(_spectrum(entry, trained))
+    displays.append(_spectrum(entry, trained, min(_extent(document, "theta") or (0, 0))))
     return Panel(f"Head {index}", _facts(summary, index, attention), displays, attended)
 
 
-def _spectrum(entry: dict[str, Any], trained: bool) -> Display:
+def _extent(document: dict[str, Any], name: str) -> tuple[int, int] | None:
+    """The size of a head's matrix before it was averaged for display."""
+    shape = ((document.get("layer") or {}).get("shapes") or {}).get(name) or ()
+    return (int(shape[-2]), int(shape[-1])) if len(shape) == 3 else None
+
+
+def _spectrum(entry: dict[str, Any], trained: bool, size: int) -> Display:
     theta, w = entry["theta_singular"], entry["w_singular"]
+    cut = f" The first {len(theta)} of {size} are shown." if len(theta) < size else ""
     return Lines(
         "Rank spectrum",
-        "Singular values relative to the largest; a cliff shows the rank.",
+        f"Singular values relative to the largest; a cliff shows the rank.{cut}",
         series=(
             Series("scores W" if trained else "Θ (QK)", list(range(1, len(theta) + 1)), _relative(theta)),
             Series("read-out U" if trained else "W (OV)", list(range(1, len(w) + 1)), _relative(w)),
@@ -159,6 +169,10 @@ def _relative(values: list[float]) -> list[float | None]:
 
 def _attention(attention: dict[str, Any], entry: dict[str, Any], index: int) -> list[Display]:
     where = f"layer.summary.attention.heads.{index}"
+    extent = (
+        (attention["tokens"], attention["tokens"]) if len(entry["mean"]) == len(entry["mean"][0]) else None
+    )
+    words = attention.get("words") or []
     found: list[Display] = [
         Heatmap(
             "What it attends to, on average",
@@ -168,9 +182,11 @@ def _attention(attention: dict[str, Any], entry: dict[str, Any], index: int) -> 
             y_label="query position",
             signed=False,
             source=f"{where}.mean",
+            extent=extent,
         )
     ]
     for number, sample in enumerate(entry["samples"]):
+        named = tuple(words[number]) if number < len(words) else ()
         found.append(
             Heatmap(
                 f"On sample input {number + 1}",
@@ -180,6 +196,9 @@ def _attention(attention: dict[str, Any], entry: dict[str, Any], index: int) -> 
                 y_label="query position",
                 signed=False,
                 source=f"{where}.samples.{number}",
+                extent=extent,
+                words=named,
+                words_source=f"layer.summary.attention.words.{number}" if named else "",
             )
         )
     return found
@@ -199,9 +218,14 @@ def _facts(summary: dict[str, Any], index: int, attention: dict[str, Any] | None
         ]
         if head["nearest_head"] is not None:
             facts.append(("closest head", f"{head['nearest_head']} (cosine {head['similarity']:.2f})"))
+        if head.get("copying") is not None:
+            facts.append(("copying score", f"{head['copying']:+.2f}".replace("-", "−")))
     norms = summary.get("norms")
     if norms:
         facts += [("‖W‖", pretty(norms["w"][index], 3)), ("‖U‖", pretty(norms["u"][index], 3))]
+    if attention and attention.get("share") is not None:
+        facts.append(("share of the output", f"{100 * attention['share']:.1f} %"))
+        facts.append(("outputs change without it", f"{100 * attention['ablation']:.0f} %"))
     if attention:
         facts.append(("attends to", f"{attention['effective_tokens']:.1f} tokens, effectively"))
         facts.append(("largest weight", f"{100 * attention['largest']:.0f} % on average"))

@@ -12,9 +12,11 @@ from typing import Any
 
 from attnlearn._numbers import cell, pretty, seconds
 from attnlearn._verdict import SIGNS, Verdict, largest, verdict
+from attnlearn._words import about
 from attnlearn.reporting._displays import Display
 from attnlearn.reporting._extras import extra_sections
 from attnlearn.reporting._figures import phase_figures
+from attnlearn.reporting._glance import Glance, glance_note, glances
 from attnlearn.reporting._heads import Panel, head_panels, overview
 from attnlearn.reporting._sections import Section, facts
 
@@ -45,9 +47,13 @@ class Page:
     claims_title: str = "Claims and the checks behind them"
     claims: list[dict[str, Any]] = field(default_factory=list)
     checks: list[CheckRow] = field(default_factory=list)
+    premises: list[CheckRow] = field(default_factory=list)
+    """Checks on which no claim rests: premises of a theorem before training, and bounds that are no statement about this run."""
     phases: list[Section] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     overview: list[Display] = field(default_factory=list)
+    glances: list[Glance] = field(default_factory=list)
+    glance_note: str = ""
     panels: list[Panel] = field(default_factory=list)
     heads_left_out: int = 0
     provenance: list[tuple[str, str]] = field(default_factory=list)
@@ -62,24 +68,33 @@ def solution_page(document: dict[str, Any]) -> Page:
     'Nothing learned'
     """
     summary = ((document.get("layer") or {}).get("summary")) or {}
-    trained = summary.get("kind") == "classifier" or document["outcome"] == "TRAINED"
-    panels = head_panels(document)
+    trained = is_trained(document)
+    panels, checks = head_panels(document), document["certificate"]["checks"]
     return Page(
         title=_title(document, trained),
         kind="solution",
         verdict=verdict(document),
         outcome=document["outcome"],
-        tiles=_tiles(document, trained),
+        tiles=figures_of_merit(document),
         claims=document["certificate"]["claims"],
-        checks=[check_row(check) for check in document["certificate"]["checks"]],
+        checks=[check_row(check) for check in checks if not _apart(check, trained)],
+        premises=[check_row(check) for check in checks if _apart(check, trained)],
         phases=[_phase(document, phase) for phase in document["phases"]],
         sections=extra_sections(document),
         overview=overview(document),
+        glances=glances(document),
+        glance_note=glance_note(document),
         panels=panels,
         heads_left_out=len(summary.get("maps") or []) - len(panels),
         provenance=_provenance(document),
         command=command(document),
     )
+
+
+def is_trained(document: dict[str, Any]) -> bool:
+    """Whether a result is about a trained classifier."""
+    summary = ((document.get("layer") or {}).get("summary")) or {}
+    return summary.get("kind") == "classifier" or document["outcome"] == "TRAINED"
 
 
 def _title(document: dict[str, Any], trained: bool) -> str:
@@ -90,6 +105,11 @@ def _title(document: dict[str, Any], trained: bool) -> str:
         return "Attention layer, not found"
     named = {"RECOVERED": "Recovered attention layer", "COMPRESSED": "Compressed attention layer"}
     return named.get(document["outcome"], "Fitted attention layer")
+
+
+def _apart(check: dict[str, Any], trained: bool) -> bool:
+    """Whether a check of a training run is shown apart, because no claim rests on it."""
+    return trained and str(check["code"]).startswith(("A.", "G."))
 
 
 def check_row(check: dict[str, Any]) -> CheckRow:
@@ -113,7 +133,7 @@ def check_row(check: dict[str, Any]) -> CheckRow:
         bar = 100
     return CheckRow(
         check["code"],
-        str(check.get("text") or ""),
+        str(check.get("text") or "").rstrip(",;: "),
         check["status"],
         pretty(check.get("value"), 3),
         SIGNS.get(str(check.get("direction")), "") + pretty(check.get("threshold"), 3),
@@ -123,8 +143,9 @@ def check_row(check: dict[str, Any]) -> CheckRow:
     )
 
 
-def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]]:
+def figures_of_merit(document: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Number, what it is, and a remark; only what is known."""
+    trained = is_trained(document)
     stats, shapes = document["stats"], (document.get("layer") or {}).get("shapes") or {}
     claims = {claim["code"]: claim for claim in document["certificate"]["claims"]}
     tiles: list[tuple[str, str, str]] = []
@@ -181,6 +202,7 @@ def _tiles(document: dict[str, Any], trained: bool) -> list[tuple[str, str, str]
 def _phase(document: dict[str, Any], phase: dict[str, Any]) -> Section:
     return Section(
         phase["name"],
+        text=about(phase["name"]),
         displays=phase_figures(document, phase),
         facts=facts(phase["evidence"]),
         seconds=phase["seconds"],

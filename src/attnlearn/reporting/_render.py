@@ -10,14 +10,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from html import escape
 from importlib import resources
 from typing import Any
 
-from attnlearn._numbers import cell, pretty, seconds
+from attnlearn._numbers import cell, power, pretty, seconds
 from attnlearn._version import __version__
-from attnlearn.reporting._displays import COLOURS, Display, Heatmap
+from attnlearn.reporting._displays import COLOURS, Display
+from attnlearn.reporting._heatmap import Heatmap
 from attnlearn.reporting._page import Page
 
 TABLE_CELLS = 400
@@ -47,6 +49,19 @@ def unbroken(text: str) -> str:
     'right to 2\\xa0×\\xa010⁻⁹ on 99\\xa0% of inputs'
     """
     return text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0")
+
+
+_POWERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?![\w.]*\w)")
+
+
+def mathematical(text: str) -> str:
+    """Text with signs and powers of ten as a person writes them, unbroken at the end of a line.
+
+    >>> mathematical("error <= 5.5e-15 on 99 % of inputs")
+    'error ≤\\xa05.5\\xa0×\\xa010⁻¹⁵ on 99\\xa0% of inputs'
+    """
+    text = _POWERS.sub(lambda found: f"{found[1]} × {power(int(found[2]))}", text)
+    return unbroken(text.replace("<= ", "≤\u00a0").replace(">= ", "≥\u00a0"))
 
 
 def render(page: Page, document: dict[str, Any]) -> str:
@@ -101,7 +116,13 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"cell": cell, "pretty": pretty, "seconds": seconds, "unbroken": unbroken}
+    environment.filters |= {
+        "cell": cell,
+        "mathematical": mathematical,
+        "pretty": pretty,
+        "seconds": seconds,
+        "unbroken": unbroken,
+    }
     environment.globals |= {"svg": lambda display: Markup(display.svg()), "small_table": small_table}
     return environment
 

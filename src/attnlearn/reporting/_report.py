@@ -10,16 +10,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnlearn._errors import describe, require
 from attnlearn._files import atomic_path, existing_file, read_json
 from attnlearn._serialize import upgraded
+from attnlearn.reporting._compare import comparison_page
 from attnlearn.reporting._leak import leak_page
 from attnlearn.reporting._others import conditions_page, other_page
 from attnlearn.reporting._page import Page, solution_page
 from attnlearn.reporting._reproduction import reproduce_page
 from attnlearn.reporting._scrub import scrub
+
+if TYPE_CHECKING:
+    from attnlearn._layer import AttentionLayer
 
 MOST_BYTES = 64 * 2**20
 """A result file larger than this is no result: real ones are a few megabytes."""
@@ -34,10 +38,18 @@ VERSIONS = {"attnlearn/solution": (1, 2)}
 """Versions that can be read, by schema; of the other schemas there is only version 1."""
 
 
-def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
+def report(
+    solution_or_path: Any,
+    path: str | os.PathLike[str],
+    *,
+    beside: Any = None,
+    truth: AttentionLayer | str | os.PathLike[str] | None = None,
+) -> Path:
     """Write a result as one HTML file that needs no network, and return its path.
 
     `solution_or_path` is a `Solution`, the JSON file that one was saved to, or what any command wrote with `--json`.
+    `beside` is a second result: both are then shown side by side. `truth` is the true layer or its file, where it is known: the page
+    then compares it with the answer.
     Home folders, user and host names are taken out of everything that is written.
 
     >>> import tempfile
@@ -50,9 +62,16 @@ def report(solution_or_path: Any, path: str | os.PathLike[str]) -> Path:
     """
     from attnlearn.reporting._render import render
 
-    document = scrub(as_document(solution_or_path))
-    with _whole(document):
-        text = render(make_page(document), document)
+    document = scrub(_with_truth(solution_or_path, as_document(solution_or_path), truth))
+    if beside is None:
+        with _whole(document):
+            text = render(make_page(document), document)
+    else:
+        other = scrub(as_document(beside))
+        for one in (document, other):
+            require(one["schema"] == "attnlearn/solution", "beside", "must both be solutions", one["schema"])
+        with _whole(document):
+            text = render(comparison_page(document, other), {"results": [document, other]})
     target = Path(path)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -99,6 +118,24 @@ def as_document(source: Any) -> dict[str, Any]:
         return source
     with _whole(source):
         return upgraded(source)
+
+
+def _with_truth(source: Any, document: dict[str, Any], truth: Any) -> dict[str, Any]:
+    """The document with the comparison of its layer and the truth, where a truth was given."""
+    if truth is None:
+        return document
+    from attnlearn.convert import load
+    from attnlearn.reporting._truth import beside_truth
+
+    layer, support = getattr(source, "layer", None), getattr(source, "stats", {}).get("support")
+    if layer is None and isinstance(source, str | os.PathLike):
+        named = (document.get("layer") or {}).get("path")
+        rule = "must name its weights (recover -o) to be compared with a truth"
+        require(bool(named), "solution_or_path", rule, Path(source).name)
+        layer = load(Path(source).parent / str(named))
+    if isinstance(truth, str | os.PathLike):
+        truth = load(truth)
+    return document | {"stats": document["stats"] | {"truth": beside_truth(layer, truth, support)}}
 
 
 def _read(source: str | os.PathLike[str]) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnlearn._numbers import cell
+from attnlearn._words import EVIDENCE
 from attnlearn.reporting._displays import Display
 
 LONGEST = 12
@@ -20,6 +21,8 @@ class Section:
     text: str = ""
     displays: list[Display] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
+    rows: tuple[list[str], list[list[str]]] | None = None
+    """A table with named columns."""
     seconds: float | None = None
     skipped: str = ""
     """Why a phase was not run; empty for one that was."""
@@ -38,7 +41,7 @@ def facts(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
-        label = f"{prefix}{name}".replace("_", " ")
+        label = f"{prefix}{EVIDENCE.get(name, name)}".replace("_", " ")
         if isinstance(value, dict):
             rows += facts(value, f"{label} · ")
         elif isinstance(value, list) and any(isinstance(entry, list | dict) for entry in value):

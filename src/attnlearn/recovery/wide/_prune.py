@@ -25,13 +25,14 @@ from attnlearn.solve.refinement import RefineConfig, refine
 
 
 class WideFit(NamedTuple):
-    """A refined layer, its rank, and its errors on both sides."""
+    """A refined layer, its rank, its errors on both sides, and the residual after every step."""
 
     layer: AttentionLayer
     rank: int | None
     select_error: float
     residual: float
     steps: int
+    residuals: tuple[float, ...] = ()
 
     @property
     def memorised(self) -> bool:
@@ -48,6 +49,8 @@ class Pruner:
         self.fit = dataclasses.replace(fit, x=fit.x.astype(np.float64), y=fit.y.astype(np.float64))
         self.select = problem.select_side()
         self.scale, self.dtype, self.tools = example_scale(fit), problem.examples.dtype, tools
+        self.costs: dict[int, float] = {}
+        """Relative error by the number of heads kept, of the last wide fit; for the report alone."""
 
     def refined(self, start: AttentionLayer, rank: int | None, tolerance: float) -> WideFit:
         """The optimum near a start, as far as the search wants it."""
@@ -71,13 +74,15 @@ class Pruner:
             on_step=lambda step: self.tools.progress.update(heads=heads, residual=step["residual"]),
         )
         errors = unit_errors(found.layer.astype(self.dtype), self.select, self.scale)
-        return WideFit(found.layer, found.rank, rms(errors), found.residual, len(found.steps))
+        residuals = tuple(float(step["residual"]) for step in found.steps)
+        return WideFit(found.layer, found.rank, rms(errors), found.residual, len(found.steps), residuals)
 
     def without_needless(self, wide: WideFit) -> WideFit | None:
         """The fit without its needless heads, or with as many as are given; None if that explains too little.
 
         A fit with fewer heads is refined further than a wide one, so it shows better of how many heads its own are mixtures.
         """
+        self.costs = {}
         if wide.select_error > self.signals.misfit or wide.memorised:
             return None
         best, found = None, self._explaining(wide, wide.layer.num_heads, self.signals.found)
@@ -130,6 +135,7 @@ class Pruner:
         ground = WhitenedRegression(some, wide.layer.causal)
         order = list(drop_order(ground.enter(wide.layer), ground))
         sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]
+        self.costs = self.costs or {len(kept): float(cost) for kept, cost in order}
         if heads is not None:
             return [kept for kept in sets if len(kept) == heads]
         costs = np.array([wide.select_error, *(cost for _, cost in order), 1.0])

@@ -58,7 +58,7 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
             wide = pruner.refined(start, width.rank, signals.found)
             groups[-1].append(wide)
             found = pruner.without_needless(wide)
-            tried.append(_entry(width, wide, found))
+            tried.append(_entry(width, wide, found, pruner.costs))
             if found is None and wide.select_error <= signals.found:
                 return Found(best, tried, misfits=False)  # wider starts would find nothing else
             if found is None:
@@ -80,7 +80,7 @@ def _better(found: WideFit, best: WideFit, enough: float) -> bool:
     return found.select_error < best.select_error
 
 
-def _entry(width: Width, wide: WideFit, found: WideFit | None) -> dict[str, Any]:
+def _entry(width: Width, wide: WideFit, found: WideFit | None, costs: dict[int, float]) -> dict[str, Any]:
     """One start for the report."""
     entry = {
         "heads": width.heads,
@@ -88,6 +88,8 @@ def _entry(width: Width, wide: WideFit, found: WideFit | None) -> dict[str, Any]
         "residual": wide.residual,
         "select_error": wide.select_error,
         "steps": wide.steps,
+        "residuals": list(wide.residuals),
+        "drop_costs": dict(costs),
     }
     left = {} if found is None else {"left": found.layer.num_heads, "left_error": found.select_error}
     return entry | left

@@ -82,7 +82,16 @@
       const [row, column] = cellAt(target, event);
       const matrix = lookup(target.dataset.source);
       const name = target.dataset.names;
-      const where = name ? name + " " + row + " and " + column : "row " + row + ", column " + column;
+      const words = target.dataset.words ? lookup(target.dataset.words) : null;
+      const place = (cell, cells, size) => {
+        const first = Math.floor((cell * size) / cells);
+        const last = Math.max(first, Math.floor(((cell + 1) * size) / cells) - 1);
+        return first === last ? String(first) : first + " to " + last;
+      };
+      const across = place(column, Number(target.dataset.columns), Number(target.dataset.wide));
+      const along = place(row, Number(target.dataset.rows), Number(target.dataset.high));
+      const where = words ? words[row] + " attends to " + words[column]
+        : name ? name + " " + row + " and " + column : "row " + along + ", column " + across;
       return matrix ? show(where + ": " + short(matrix[row][column]), event) : undefined;
     }
     const point = target.dataset.tip ? target : nearest(svg, event);
@@ -98,6 +107,12 @@
       light(null);
     });
   });
+  all("button.glance").forEach((button) =>
+    button.addEventListener("click", () => {
+      choose(Number(button.dataset.head), true);
+      document.querySelector(".switcher").scrollIntoView({ block: "start" });
+    })
+  );
   all("image.cells[data-names=head]").forEach((image) =>
     image.addEventListener("click", (event) => {
       const [row] = cellAt(image, event);
