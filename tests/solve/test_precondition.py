@@ -48,7 +48,7 @@ def test_the_coupling_is_the_sum_that_defines_it(at):
     w = at.linear[:-1].reshape(m, d, -1)
     wanted = np.zeros((m * d, m * d))
     for place in range(len(at.chunks)):
-        local = at.local(place)
+        local = at.local.at(place)
         for x, alpha in zip(local.x, local.alpha):
             for row in alpha:
                 parts = [(a[:, None] * x).T @ (x - a @ x) @ w[i] for i, a in enumerate(row)]

@@ -13,6 +13,13 @@ DASK_LOOK_SECONDS = 1.0
 DASK_BLOCKS_PER_THREAD = 2
 """Blocks on their way for each thread of the cluster: one under way, one waiting, so that no worker is idle."""
 
+SEAT_WORK = 1e9
+"""Multiplications of a whole sum below which it stays in this process."""
+
+THREAD_WORK = 2e7
+"""Multiplications, rows x columns x outputs, of a chunk below which chunks run one after another. Threads wait for each other
+between NumPy's calls: with 5e6 (d = 32) a product takes 1.6 ms on two threads and 1.5 on one, with 5e7 (d = 64) 12 and 20."""
+
 WORKER_DEATHS = 3
 """Pools in a row that may lose a worker without giving one answer: Dask allows a block as many. A single kill is an
 accident; a block that kills three workers would kill a fourth."""

@@ -28,41 +28,48 @@ from attnlearn.engine._failure import EngineError
 
 def cluster(call: Callable, tasks: Iterable, address: str) -> Generator:
     """`call(task)` for each task, computed by the cluster at `address`; in order."""
-    with _connected(address) as client:
-        cluster = _Cluster(client, address)
-        cluster.look()
+    with connected(address) as client:
+        there = Cluster(client, address)
+        there.look()
         remaining, pending, more = iter(tasks), deque(), True
         while True:
-            while more and sum(not future.done() for future in pending) < cluster.room:
+            while more and sum(not future.done() for future in pending) < there.room:
                 task = next(remaining, remaining)
                 more = task is not remaining
                 if more:
-                    pending.append(cluster.submit(call, task))
+                    pending.append(there.submit(_unpacked, call, [task]))
             if not pending:
                 return
             if pending[0].done():
-                yield cluster.value(pending.popleft())
+                yield there.value(pending.popleft())
             else:
-                cluster.wait(pending)
+                there.wait(pending)
 
 
-class _Cluster:
+class Cluster:
+    """A client of a running cluster that notices when workers or scheduler are gone."""
+
     def __init__(self, client: Any, address: str) -> None:
         self._client, self._address = client, address
-        self._threads, self._seen, self._looked = 0, time.monotonic(), -DASK_LOOK_SECONDS
+        self._workers: dict[str, int] = {}
+        self._seen, self._looked = time.monotonic(), -DASK_LOOK_SECONDS
 
     @property
     def room(self) -> int:
         """Blocks that may be on their way at once."""
-        return DASK_BLOCKS_PER_THREAD * max(1, self._threads)
+        return DASK_BLOCKS_PER_THREAD * max(1, len(self.threads()))
 
-    def submit(self, call: Callable, task: Any) -> Any:
-        """One block, as one argument: Dask would look into a tuple for its own futures."""
+    def threads(self) -> list[str]:
+        """The address of every worker, once for each of its threads, as they were at the last look."""
+        return [address for address, number in sorted(self._workers.items()) for _ in range(number)]
+
+    def submit(self, call: Callable, *arguments: Any, workers: list[str] | None = None) -> Any:
+        """The future of a call, by any worker or by one of these alone."""
         import dask.config
 
         quiet = {"distributed.admin.large-graph-warning-threshold": "1PB"}
         with self._or_lost(), dask.config.set(quiet):
-            return self._client.submit(_unpacked, call, [task], pure=False)
+            return self._client.submit(call, *arguments, pure=False, workers=workers)
 
     def wait(self, futures: Iterable) -> None:
         """Until one more future is done, or it is time to look after the cluster."""
@@ -81,8 +88,8 @@ class _Cluster:
                 found = self._client.sync(
                     self._client.scheduler.ncores, callback_timeout=DASK_CONNECT_SECONDS
                 )
-            self._threads, self._looked = sum(found.values()), time.monotonic()
-            if self._threads:
+            self._workers, self._looked = dict(found), time.monotonic()
+            if any(found.values()):
                 self._seen = self._looked
                 return
             if self._looked - self._seen > DASK_NO_WORKER_SECONDS:
@@ -91,8 +98,11 @@ class _Cluster:
                 )
             time.sleep(min(DASK_LOOK_SECONDS, DASK_NO_WORKER_SECONDS))
 
-    def value(self, future: Any) -> Any:
-        """The value of a future that is done; what the work raised is raised."""
+    def value(self, future: Any, after_look: Callable[[Cluster], None] | None = None) -> Any:
+        """The value of a future that is done; what the work raised is raised.
+
+        Its worker may be lost meanwhile. Then somebody computes it again, unless `after_look` raises.
+        """
         from distributed.scheduler import KilledWorker
 
         if future.status == "error":
@@ -104,7 +114,9 @@ class _Cluster:
         while True:
             with self._or_lost(), suppress(TimeoutError), self._client.as_current():
                 return future.result(timeout=patience)
-            self.look()  # its worker may have been lost since: then it is computed again
+            self.look()
+            if after_look is not None:
+                after_look(self)
             patience *= 2
 
     @contextmanager
@@ -125,11 +137,13 @@ class _Cluster:
 
 
 def _unpacked(call: Callable, boxed: list) -> Any:
+    """One block, in a list: Dask would look into a tuple for its own futures."""
     return call(boxed[0])
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[Any]:
+def connected(address: str) -> Iterator[Any]:
+    """A client of the scheduler at `address`."""
     try:
         from distributed import Client
     except ImportError as error:

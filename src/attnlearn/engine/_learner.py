@@ -106,7 +106,7 @@ def learn(learner: Learner, options: Options, tools: Tools) -> Solution:
     saved = None
     if options.checkpoint is not None:
         saved = Checkpoint(options.checkpoint, _identity(learner, options), resume=options.resume)
-    with saved or nullcontext(), learner.context():
+    with saved or nullcontext(), learner.context(), tools.engine.summing():
         solution = _solution(learner, _run(learner, tools, saved), options, tools)
     return handed_over(solution, options)
 

@@ -21,8 +21,8 @@ cluster. When one block has killed several workers, no worker is left or the sch
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -31,7 +31,9 @@ from attnlearn._errors import describe, require
 from attnlearn.engine import _threads
 from attnlearn.engine._cluster import cluster
 from attnlearn.engine._local import local
+from attnlearn.engine._pieces import summed_by
 from attnlearn.engine._progress import Progress
+from attnlearn.engine._seats import Seats
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -112,6 +114,19 @@ class Engine:
         (True, False)
         """
         return self._in_process or _threads.inside_worker()
+
+    @contextmanager
+    def summing(self) -> Iterator[None]:
+        """Inside the block, large sums over `Pieces` run on the workers of a cluster; otherwise on threads of this process.
+
+        >>> with Engine().summing():
+        ...     pass
+        """
+        if self.address is None or _threads.inside_worker():
+            yield
+            return
+        with closing(Seats(self.address)) as seats, summed_by(seats):
+            yield
 
     def map(
         self, function: Callable[[Item], Value], items: Iterable[Item], *, progress: Progress | None = None

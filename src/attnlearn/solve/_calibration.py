@@ -174,9 +174,6 @@ skewed support, 24 sequences: smallest eigenvalue 2e-4; 512: 6e-3). A sparing ru
 one chunk: d = 32, m = 8 takes 0.15 s instead of 0.26."""
 CHUNK_ROWS = 1_024
 """Query rows handled at once: the products reach full speed, the working arrays stay at a few MB."""
-THREAD_WORK = 2e7
-"""Multiplications, rows x columns x outputs, of a chunk below which chunks run one after another. Threads wait for each other
-between NumPy's calls: with 5e6 (d = 32) a product takes 1.6 ms on two threads and 1.5 on one, with 5e7 (d = 64) 12 and 20."""
 CACHE_LEAST = 2**30
 """Memory that may always be used to keep patterns, mixed tokens and values between inner steps."""
 CACHE_SHARE = 1 / 8

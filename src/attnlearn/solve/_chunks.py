@@ -2,7 +2,8 @@
 
 Everything here sums over chunks of about `CHUNK_ROWS` query rows, so the working memory does not grow with the number
 of examples. Chunks run on as many threads as there are cores, one BLAS thread each, and are added in order: the bytes of
-a sum do not depend on the number of threads. NumPy rather than JAX, because the products are small and their shapes new
+a sum do not depend on the number of threads. On a cluster its workers hold the chunks and add them (`engine._pieces`); nobody
+who sums knows. NumPy rather than JAX, because the products are small and their shapes new
 for every layer: at d = 32, 2,048 rows, a product with the Gauss-Newton matrix takes a third of the time that XLA's CPU
 backend needs, and there is nothing to compile.
 
@@ -12,24 +13,20 @@ Padded tokens have `keep` = 0: as keys they get no weight, as queries their rows
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn._types import Mask, Outputs, Tokens
-from attnlearn.engine._threads import in_order, limited_blas
-from attnlearn.solve._calibration import (
-    CACHE_LEAST,
-    CACHE_SHARE,
-    CHUNK_ROWS,
-    THREAD_WORK,
-)
+from attnlearn.engine._pieces import Pieces, added
+from attnlearn.engine._threads import limited_blas
+from attnlearn.solve._calibration import CACHE_LEAST, CACHE_SHARE, CHUNK_ROWS
 
-Value = TypeVar("Value")
+__all__ = ["Chunk", "Chunks", "Pieces", "added", "cache_bytes", "cut", "on_threads"]
 
 
 @contextmanager
@@ -37,21 +34,6 @@ def on_threads() -> Iterator[None]:
     """Limit BLAS to one thread while chunks run in parallel, and silence overflow: trial points that overflow are rejected."""
     with limited_blas(1), np.errstate(all="ignore"):
         yield
-
-
-def added(values: Iterable[Any]) -> Any:
-    """The sum of arrays, or of tuples of arrays, in order and in the memory of the first; None stays None.
-
-    >>> added([(np.ones(2), None), (np.ones(2), None)])
-    (array([2., 2.]), None)
-    """
-    remaining = iter(values)
-    total = next(remaining)
-    for value in remaining:
-        for one, other in zip(total, value) if isinstance(total, tuple) else [(total, value)]:
-            if one is not None:
-                one += other
-    return total
 
 
 @cache
@@ -76,8 +58,16 @@ class Chunk(NamedTuple):
     keep: np.ndarray | None
 
 
-class Chunks(tuple[Chunk, ...]):
+class Chunks(Pieces):
     """All examples, a chunk each."""
+
+    def __init__(self, chunks: Iterable[Chunk]) -> None:
+        given = list(chunks)
+        super().__init__(len(given))
+        self.values = dict(enumerate(given))
+
+    def __getitem__(self, place: int) -> Chunk:
+        return self.values[place]
 
     @property
     def dtype(self) -> np.dtype:
@@ -94,11 +84,9 @@ class Chunks(tuple[Chunk, ...]):
         """Rows of real tokens."""
         return float(sum(chunk.x[..., 0].size if chunk.keep is None else chunk.keep.sum() for chunk in self))
 
-    def each(self, function: Callable[[int], Value], width: int) -> Iterator[Value]:
-        """`function` of every chunk's place, in order; on threads where `width` columns make it worth their while."""
-        work = self.rows * width * self[0].y.shape[-1] / len(self)
-        places = range(len(self))
-        return in_order(function, places) if work >= THREAD_WORK else map(function, places)
+    def multiplications(self, width: int) -> float:
+        """Rows x columns x outputs of one chunk on average."""
+        return self.rows * width * self[0].y.shape[-1] / len(self)
 
     def astype(self, dtype: Any) -> Chunks:
         """The same chunks in another precision."""

@@ -130,8 +130,8 @@ def _columns(inside: Parameters, held: Batch, white: Whitening, causal: bool) ->
 
 def _norms(rows: Columns, linear: np.ndarray, tokens: int) -> np.ndarray:
     """Norm of P `linear` over every sequence."""
+    return np.concatenate(list(rows.p.each(_sequence_norms, given=(linear, tokens))))
 
-    def part(p: np.ndarray, _outputs: np.ndarray) -> np.ndarray:
-        return np.linalg.norm((p @ linear).reshape(len(p) // tokens, -1), axis=1)
 
-    return np.concatenate(list(rows.over_chunks(part)))
+def _sequence_norms(p: np.ndarray, linear: np.ndarray, tokens: int) -> np.ndarray:
+    return np.linalg.norm((p @ linear).reshape(len(p) // tokens, -1), axis=1)

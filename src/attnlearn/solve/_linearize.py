@@ -15,8 +15,8 @@ float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from attnlearn._attention import row_sums
 from attnlearn.scores import Scores, Visible
 from attnlearn.scores._products import product, project, turn
 from attnlearn.solve._attend import mixed, patterns, split_linear
-from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes
-
-Value = TypeVar("Value")
+from attnlearn.solve._chunks import Chunk, Chunks, Pieces, cache_bytes
 
 
 class Local(NamedTuple):
@@ -43,32 +41,17 @@ class Local(NamedTuple):
 
 
 class Linearization(NamedTuple):
-    """A layer at which derivatives are taken: scores, [W; b], L^-1 of P^T P, chunks, and cached local arrays."""
+    """A layer at which derivatives are taken: scores, [W; b], L^-1 of P^T P, chunks, and the local arrays of each."""
 
     scores: Scores
     linear: np.ndarray
     factor: np.ndarray
     chunks: Chunks
     causal: bool | Visible
-    cache: Sequence[Local] | None
-
-    def over_chunks(
-        self, work: Callable[[Local, Any], Value], extra: Sequence[Any] | None = None
-    ) -> Iterator[Value]:
-        """work(local arrays, extra) of every chunk, in order; from the cache or recomputed."""
-
-        def one(place: int) -> Value:
-            local = self.local(place) if self.cache is None else self.cache[place]
-            return work(local, extra and extra[place])
-
-        return self.chunks.each(one, len(self.linear))
-
-    def local(self, place: int) -> Local:
-        """The arrays of one chunk, computed."""
-        return local_arrays(self.scores, self.linear, self.chunks[place], self.causal)
+    local: Pieces
 
 
-def local_arrays(scores: Scores, linear: np.ndarray, chunk: Chunk, causal: bool | Visible) -> Local:
+def local_arrays(chunk: Chunk, scores: Scores, linear: np.ndarray, causal: bool | Visible) -> Local:
     """Patterns, values and mixed tokens of one chunk."""
     x = chunk.x
     alpha, kept = patterns(scores, x, turn(x), chunk.keep, causal)
@@ -91,10 +74,10 @@ def linearize(
     scores, linear, factor = scores.astype(dtype), np.asarray(linear, dtype), np.asarray(factor, dtype)
     width = scores.dim if scores.rank is None else scores.rank
     per_row = scores.heads * (chunks[0].x.shape[1] + scores.dim + 2 * linear.shape[1] + 2 * width)
-    at = Linearization(scores, linear, factor, chunks, causal, None)
-    if dtype.itemsize * chunks.rows * per_row > cache_bytes():
-        return at
-    return at._replace(cache=list(chunks.each(at.local, len(linear))))
+    fits = dtype.itemsize * chunks.rows * per_row <= cache_bytes()
+    work = chunks.multiplications(len(linear))
+    local = chunks.derive(local_arrays, given=(scores, linear, causal), keep=fits, work=work)
+    return Linearization(scores, linear, factor, chunks, causal, local)
 
 
 def forward_derivative(tangent: Scores, at: Local) -> np.ndarray:
@@ -125,15 +108,19 @@ def _through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     return change
 
 
-def linear_response(at: Linearization, tangent: Scores) -> tuple[np.ndarray, list[np.ndarray]]:
+def linear_response(at: Linearization, tangent: Scores) -> tuple[np.ndarray, Pieces]:
     """P^+ J of a direction of the scores, the change of -[W; b] that goes with it, and J of it by chunk."""
+    moved = at.local.derive(_moved, given=(tangent,))
+    return projected(at, moved.sum(moment, at.local)), moved
 
-    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
-        u = forward_derivative(tangent, local)
-        return u, u.reshape(len(local.p), -1).T @ local.p
 
-    moved, moments = zip(*at.over_chunks(part))
-    return projected(at, added(moments)), list(moved)
+def _moved(local: Local, tangent: Scores) -> np.ndarray:
+    return forward_derivative(tangent, local)
+
+
+def moment(u: np.ndarray, local: Local) -> np.ndarray:
+    """u^T P (o, m d + 1) of one chunk."""
+    return u.reshape(len(local.p), -1).T @ local.p
 
 
 def projected(at: Linearization, moment: np.ndarray) -> np.ndarray:
@@ -147,17 +134,18 @@ def projected(at: Linearization, moment: np.ndarray) -> np.ndarray:
 def normal_product(at: Linearization, tangent: Scores) -> tuple[Scores, np.ndarray]:
     """J^T (I - P P^+) J of a direction of the scores, and on the way P^+ J of it."""
     follow, moved = linear_response(at, tangent)
-
-    def part(local: Local, u: np.ndarray) -> Scores:
-        u -= (local.p @ follow).reshape(u.shape)
-        return reverse_derivative(u, local)
-
-    return added(at.over_chunks(part, moved)), follow
+    return moved.sum(_pulled_rest, at.local, given=(follow,)), follow
 
 
-def gradient(at: Linearization, rest: Sequence[np.ndarray]) -> Scores:
+def _pulled_rest(u: np.ndarray, local: Local, follow: np.ndarray) -> Scores:
+    rest = local.p @ follow
+    np.subtract(u.reshape(rest.shape), rest, out=rest)
+    return reverse_derivative(rest.reshape(u.shape), local)
+
+
+def gradient(at: Linearization, rest: Pieces | Sequence[np.ndarray]) -> Scores:
     """J^T rest for residuals (s k, o) by chunk, orthogonal to the columns of P."""
-    return added(at.over_chunks(_pulled, rest))
+    return at.local.sum(_pulled, Pieces.of(rest))
 
 
 def _pulled(local: Local, u: np.ndarray) -> Scores:

@@ -20,7 +20,6 @@ import numpy as np
 
 from attnlearn.scores import Preconditioner
 from attnlearn.solve._calibration import RIDGE, in_precision
-from attnlearn.solve._chunks import added
 from attnlearn.solve._linearize import Linearization, Local
 from attnlearn.solve._regress import inverse_factor
 
@@ -45,14 +44,14 @@ def _coupling(at: Local) -> np.ndarray:
     return whole.reshape(m * d, m * d)
 
 
+def _curved(local: Local) -> tuple[np.ndarray, np.ndarray]:
+    flat = local.x.reshape(-1, local.x.shape[-1])  # padded tokens are zero
+    return _coupling(local), flat.T @ flat
+
+
 def curvature(at: Linearization) -> tuple[np.ndarray, np.ndarray]:
     """G (m d, m d) and the second moment E[x x^T] (d, d) of the query tokens."""
-
-    def part(local: Local, _extra: None) -> tuple[np.ndarray, np.ndarray]:
-        flat = local.x.reshape(-1, local.x.shape[-1])  # padded tokens are zero
-        return _coupling(local), flat.T @ flat
-
-    coupling, second = added(at.over_chunks(part))
+    coupling, second = at.local.sum(_curved)
     return coupling, second / np.float32(at.chunks.real)
 
 

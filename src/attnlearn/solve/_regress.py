@@ -12,9 +12,7 @@ relative ridge inside the Cholesky factor then picks a solution near the smalles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -37,13 +35,11 @@ from attnlearn.solve._calibration import (
     STANDS_OUT,
     in_precision,
 )
-from attnlearn.solve._chunks import Chunk, Chunks, added, cache_bytes, cut, on_threads
+from attnlearn.solve._chunks import Chunk, Chunks, Pieces, cache_bytes, cut, on_threads
 from attnlearn.solve._white import whitening
 
-Value = TypeVar("Value")
 
-
-def columns(scores: Scores, chunk: Chunk, causal: bool | Visible) -> np.ndarray:
+def columns(chunk: Chunk, scores: Scores, causal: bool | Visible) -> np.ndarray:
     """P of one chunk (s k, m d + 1)."""
     alpha, _ = patterns(scores, chunk.x, turn(chunk.x), chunk.keep, causal)
     return mixed(alpha, chunk.x, chunk.keep)
@@ -53,44 +49,34 @@ class Columns:
     """P by chunk, for several passes: kept if it is small, and otherwise recomputed in each."""
 
     def __init__(self, scores: Scores, chunks: Chunks, causal: bool | Visible) -> None:
+        width = scores.heads * scores.dim + 1
+        fits = chunks.dtype.itemsize * chunks.rows * width <= ENOUGH_SHARE * cache_bytes()
+        work = chunks.multiplications(width)
         self.chunks = chunks
-        self._make = partial(columns, scores, causal=causal)
-        self._kept: dict[int, np.ndarray] = {}
-        self.width = scores.heads * scores.dim + 1
-        size = chunks.dtype.itemsize * chunks.rows * self.width
-        self._fits = size <= ENOUGH_SHARE * cache_bytes()
-
-    def _of(self, place: int) -> np.ndarray:
-        if place in self._kept:
-            return self._kept[place]
-        p = self._make(self.chunks[place])
-        if self._fits:
-            self._kept[place] = p
-        return p
-
-    def over_chunks(self, work: Callable[[np.ndarray, np.ndarray], Value]) -> Iterator[Value]:
-        """work(P, Y) of every chunk, in order."""
-
-        def one(place: int) -> Value:
-            p = self._of(place)
-            return work(p, self.chunks[place].y.reshape(len(p), -1))
-
-        return self.chunks.each(one, self.width)
+        self.p = chunks.derive(columns, given=(scores, causal), keep=fits, work=work)
 
     def gram(self) -> tuple[np.ndarray, np.ndarray]:
         """P^T P (m d + 1, m d + 1) and P^T Y (m d + 1, o)."""
-        return added(self.over_chunks(lambda p, y: (p.T @ p, p.T @ y)))
+        return self.p.sum(_gram, self.chunks)
 
-    def residuals(self, linear: np.ndarray) -> tuple[list[np.ndarray], float, np.ndarray]:
+    def residuals(self, linear: np.ndarray) -> tuple[Pieces, float, np.ndarray]:
         """P [W; b] - Y chunk by chunk (s k, o), the sum of its squares, and P^T of it."""
+        rest = self.p.derive(_rest, self.chunks, given=(linear,))
+        return rest, *rest.sum(_squares, self.p)
 
-        def part(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-            rest = p @ linear
-            rest -= y
-            return rest, float(np.vdot(rest, rest)), p.T @ rest
 
-        rests, squares, moments = zip(*self.over_chunks(part))
-        return list(rests), sum(squares), added(moments)
+def _gram(p: np.ndarray, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+    return p.T @ p, p.T @ chunk.y.reshape(len(p), -1)
+
+
+def _rest(p: np.ndarray, chunk: Chunk, linear: np.ndarray) -> np.ndarray:
+    rest = p @ linear
+    rest -= chunk.y.reshape(rest.shape)
+    return rest
+
+
+def _squares(rest: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
+    return float(np.vdot(rest, rest)), p.T @ rest
 
 
 def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.ndarray, "s s"]:
@@ -135,7 +121,7 @@ class Fit(NamedTuple):
     """W and b eliminated: `linear` = [W; b], `rest` the residuals by chunk, `cost` their squares, `factor` L^-1."""
 
     linear: np.ndarray
-    rest: list[np.ndarray]
+    rest: Pieces
     cost: float
     factor: np.ndarray
 
@@ -163,6 +149,7 @@ def eliminate(scores: Scores, chunks: Chunks, causal: bool | Visible, near: Fit 
     rounding = FLOOR_STALL * float(np.finfo(dtype).eps) * size_of_y
     if near is not None and left > max(ROUGH * size, rounding):
         return eliminate(scores, chunks, causal)
+    of.p.drop()
     return Fit(linear, rest, cost, factor)
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnlearn.scores import Preconditioner, Scores
+from attnlearn.solve._chunks import Pieces
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._linearize import Linearization, gradient, normal_product
 
@@ -106,7 +107,7 @@ def written_out(
 def gauss_newton_step(
     at: Linearization,
     by: Preconditioner,
-    rest: Sequence[np.ndarray],
+    rest: Pieces | Sequence[np.ndarray],
     damping: float,
     accuracy: float,
     most: int,

@@ -20,8 +20,8 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._chunks import added, on_threads
-from attnlearn.solve._linearize import Local, gradient, projected
+from attnlearn.solve._chunks import Pieces, on_threads
+from attnlearn.solve._linearize import Local, gradient, moment, projected
 from attnlearn.solve._step import solve_normal
 from attnlearn.solve.certification._point import Point, original, prepare
 
@@ -84,13 +84,17 @@ def _response(point: Point, rng: np.random.Generator) -> tuple[Scores, np.ndarra
         drawn = drawn if chunk.keep is None else drawn * chunk.keep[..., None]
         noise.append(drawn.reshape(-1, out))
 
-    def moment(local: Local, drawn: np.ndarray) -> np.ndarray:
-        return drawn.T @ local.p
-
-    def rest(local: Local, drawn: np.ndarray) -> np.ndarray:
-        return drawn - local.p @ direct
-
-    direct = projected(at, added(at.over_chunks(moment, noise)))
-    slope = by.transpose(gradient(at, list(at.over_chunks(rest, noise)))).flat()
+    drawn = Pieces.of(noise)
+    direct = projected(at, at.local.sum(_moment, drawn))
+    rest = at.local.derive(_left, drawn, given=(direct,))
+    slope = by.transpose(gradient(at, rest)).flat()
     found = solve_normal(at, by, slope, 0.0, calibration.ROUGH, calibration.INNER_MOST)
     return by.apply(at.scores.shaped(found.t)), direct - found.follow
+
+
+def _moment(local: Local, drawn: np.ndarray) -> np.ndarray:
+    return moment(drawn, local)
+
+
+def _left(local: Local, drawn: np.ndarray, direct: np.ndarray) -> np.ndarray:
+    return drawn - local.p @ direct

@@ -24,7 +24,7 @@ from attnlearn.scores import Preconditioner, Scores
 from attnlearn.scores._products import turn
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._attend import split_linear
-from attnlearn.solve._chunks import added, cut
+from attnlearn.solve._chunks import Chunk, Pieces, cut
 from attnlearn.solve._linearize import (
     Linearization,
     Local,
@@ -103,27 +103,28 @@ def score_product(point: Point, t: np.ndarray) -> np.ndarray:
     return free_coordinates(point, projected_product(point.at, point.by, free_coordinates(point, t))[0])
 
 
-def kernels(point: Point) -> list[np.ndarray]:
+def kernels(point: Point) -> Pieces:
     """V V^T (n, m k, m k) by chunk, for the values of all outputs."""
     chunks = point.at.chunks
     w = np.asarray(split_linear(point.linear, point.at.scores.heads)[0], chunks.dtype)
-
-    def one(place: int) -> np.ndarray:
-        values = values_of(chunks[place].x, w)
-        return values @ turn(values)
-
-    return list(chunks.each(one, len(point.linear)))
+    return chunks.derive(_kernel, given=(w,), work=point.at.local.work)
 
 
-def output_product(point: Point, kernel: list[np.ndarray], t: np.ndarray) -> np.ndarray:
+def _kernel(chunk: Chunk, w: np.ndarray) -> np.ndarray:
+    values = values_of(chunk.x, w)
+    return values @ turn(values)
+
+
+def output_product(point: Point, kernel: Pieces, t: np.ndarray) -> np.ndarray:
     """A t in gauge-free coordinates."""
     at, by = point.at, point.by
     tangent = by.apply(at.scores.shaped(free_coordinates(point, t)))
+    product = at.local.sum(_through_kernel, kernel, given=(tangent,))
+    return free_coordinates(point, by.transpose(product).flat())
 
-    def part(local: Local, kernel: np.ndarray) -> Scores:
-        return weights_adjoint(weights_derivative(tangent, local) @ kernel, local)
 
-    return free_coordinates(point, by.transpose(added(at.over_chunks(part, kernel))).flat())
+def _through_kernel(local: Local, kernel: np.ndarray, tangent: Scores) -> Scores:
+    return weights_adjoint(weights_derivative(tangent, local) @ kernel, local)
 
 
 def size_of(point: Point) -> int:

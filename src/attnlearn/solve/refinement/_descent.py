@@ -107,7 +107,7 @@ class Descent:
     ) -> Progress | None:
         """Raise the damping until a step decreases the residual; None when none does."""
         fit, norm = now.fit, max(now.fit.cost, np.finfo(np.float64).tiny) ** 0.5
-        rest = [(part / norm).astype(at.chunks.dtype) for part in fit.rest]
+        rest = fit.rest.derive(_scaled, given=(norm, at.chunks.dtype))
         accuracy = self._accuracy(residual, at.chunks.dtype)
         damping, raise_by = self.damping, 1 / calibration.ENOUGH_SHARE
         least = calibration.in_precision(calibration.SOLVED, np.float32)
@@ -150,6 +150,10 @@ class Descent:
             return moved, eliminate(moved.astype(chunks.dtype), chunks, self.causal)
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))
         return moved, eliminate(moved, chunks, self.causal, near=near)
+
+
+def _scaled(rest: np.ndarray, norm: float, dtype: np.dtype) -> np.ndarray:
+    return (rest / norm).astype(dtype)
 
 
 def _damping_factor(ratio: float) -> float:
