@@ -144,7 +144,7 @@ def prepare(name: str, request: pytest.FixtureRequest) -> None:
             if probe.connect_ex(("127.0.0.1", 8786)) == 0:
                 pytest.skip("port 8786, which the document names, is taken")
         cluster = distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, scheduler_port=8786, dashboard_address=None, processes=True
+            n_workers=1, threads_per_worker=1, scheduler_port=8786, dashboard_address=":0", processes=True
         )
         request.addfinalizer(cluster.close)
 

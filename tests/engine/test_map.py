@@ -184,7 +184,7 @@ def test_lost_workers_are_one_line_and_exit_code_1(monkeypatch, tmp_path, capsys
 def cluster():
     distributed = pytest.importorskip("distributed", reason="Dask is an extra")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, protocol="tcp"
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         yield cluster
 

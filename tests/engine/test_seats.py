@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
-import signal
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -74,9 +72,10 @@ class Greedy(Seats):
 
 @contextmanager
 def workers(number: int):
+    """Workers in this process: what a seat does is the same, and they are there at once."""
     distributed = pytest.importorskip("distributed", reason="Dask is an extra")
     with distributed.LocalCluster(
-        n_workers=number, threads_per_worker=1, processes=True, dashboard_address=None, protocol="tcp"
+        n_workers=number, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         yield cluster
 
@@ -96,7 +95,7 @@ def test_workers_keep_pieces_and_may_be_lost(rng):
             np.testing.assert_allclose(total, 3 * sum(one.sum() for one in given), rtol=1e-12)
             threes.drop()
             assert not threes.values
-            os.kill(cluster.workers[0].pid, signal.SIGKILL)
+            cluster.sync(cluster.workers[0].close, timeout=5, reason="lost")
             np.testing.assert_array_equal(threes.sum(power, given=(2,)), first)
             key = threes.key
             del threes

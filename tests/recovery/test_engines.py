@@ -92,7 +92,7 @@ def restarted():
     """A cluster of two workers whose nannies replace what dies."""
     distributed = pytest.importorskip("distributed", reason="Dask is an extra")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, protocol="tcp"
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         yield cluster.scheduler_address, cluster.workers[0].pid
 

@@ -237,7 +237,7 @@ def test_the_whole_hostile_suite(family: str, seed: int) -> None:
 @pytest.mark.slow
 def test_two_dask_workers_give_the_same_layer(solution, truth, x) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         found = recover(x, truth(x), engine=f"dask:{cluster.scheduler_address}")
     assert found.outcome is solution.outcome
     assert distance(found.layer, solution.layer).max < 1e-9
