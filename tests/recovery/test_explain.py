@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from attnlearn import AttentionLayer, data, recover
 from attnlearn.engine import Tools
-from attnlearn.recovery._explain import explain, explained, first_look, rows_of
+from attnlearn.recovery._explain import Look, explain, explained, first_look, rows_of
 from attnlearn.recovery._plan import Size, make_plan
 from attnlearn.recovery._proposers import TABLES
 
@@ -54,6 +55,39 @@ def test_a_first_look_sees_the_heads_and_their_rank(seed, rng):
     look = first_look(whole, signals(whole), Tools(seed=seed))
     assert look.heads == 2
     assert look.moment_examples >= 1_024
+
+
+@pytest.mark.parametrize(
+    ("ranks", "fit", "looks"),
+    [
+        ([3], 50_000, [1_024]),
+        ([None, 3], 50_000, [1_024, 4_096]),
+        ([None, None], 6_000, [1_024, 4_096]),
+        ([None, None], 2_000, [1_024]),
+    ],
+)
+def test_a_look_is_repeated_on_more_examples_until_the_rank_shows(monkeypatch, ranks, fit, looks):
+    asked, answers = [], iter(ranks)
+
+    def look_at(problem, signals, tools, most):
+        asked.append(most)
+        return Look(8, next(answers), most)
+
+    monkeypatch.setattr("attnlearn.recovery._explain.look_at", look_at)
+    whole = made_problem(num=fit + fit // 2, dim=128)
+    whole = dataclasses.replace(whole, split=dataclasses.replace(whole.split, fit=np.arange(fit)))
+    first_look(whole, made_signals(), Tools())
+    assert asked == looks
+
+
+def test_a_look_that_would_take_as_long_as_the_run_is_not_repeated(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "attnlearn.recovery._explain.look_at",
+        lambda *given: asked.append(given[-1]) or Look(None, None, None),
+    )
+    first_look(made_problem(num=60_000), made_signals(), Tools())
+    assert asked == [1_024]
 
 
 @pytest.fixture

@@ -163,3 +163,5 @@ PLANNED_SPEED = 0.4
 """Share of a matrix product's speed that passes and products reach: they are small, and softmax is none."""
 PLANNED_REST = 0.5
 """Seconds that a run takes beside products: 0.2 to 0.8 for reading, hashing and comparing 4,000 to 20,000 sequences."""
+LOOK_SHARE = 0.1
+"""Share of a planned run that the next look of `explain` may take. The antibody layer 0 shows the rank of its heads in the second look."""

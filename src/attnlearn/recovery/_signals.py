@@ -53,7 +53,7 @@ class Signals:
     position_correlation: Float[np.ndarray, "k k"]
     kurtosis: Float[np.ndarray, "r"]
     skewness: Float[np.ndarray, "r"]
-    linear: Float[np.ndarray, "f o"]
+    linear: Float[np.ndarray, "features o"]
     residual_covariance: Float[np.ndarray, "o o"]
     output_scale: float
     nonlinear_share: float
