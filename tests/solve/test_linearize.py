@@ -195,6 +195,6 @@ def test_the_promised_decrease_is_that_of_the_linear_model(rng, rank):
 
 
 def test_a_chunk_of_padding_counts_for_nothing():
-    chunk = Chunk(np.zeros((3, 4, 5)), np.zeros((3, 4, 2)), np.zeros((3, 4)))
+    chunk = Chunk(np.zeros((3, 4, 5)), np.zeros((3, 4, 2)), np.zeros((3, 4)), np.arange(3))
     layer = AttentionLayer.random(2, 5, bias=True)
     assert not columns(chunk, Bilinear(layer.theta, None, layer.query_bias), False).any()

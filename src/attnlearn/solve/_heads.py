@@ -15,7 +15,7 @@ from attnlearn._summary import cosines
 from attnlearn.scores import Bilinear
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._chunks import cut, on_threads
+from attnlearn.solve._chunks import Chunk, cut, on_threads
 from attnlearn.solve._rank import joint_rank
 from attnlearn.solve._regress import Columns, inverse_factor
 from attnlearn.solve._white import Whitening, whitening
@@ -108,7 +108,7 @@ def drop_effects(
             change = -linear
             for _again in range(2):  # refit the others; the second time removes the bias of the ridge
                 change[kept] -= factor.T @ (factor @ (matrix[kept] @ change))
-            effects.append(_norms(rows, change, judged.x.shape[1]))
+            effects.append(_norms(rows, change))
     return np.stack(effects) / scale
 
 
@@ -128,10 +128,13 @@ def _columns(inside: Parameters, held: Batch, white: Whitening, causal: bool) ->
     return Columns(Bilinear.whole(inside.theta, inside.query_bias), chunks, causal)
 
 
-def _norms(rows: Columns, linear: np.ndarray, tokens: int) -> np.ndarray:
+def _norms(rows: Columns, linear: np.ndarray) -> np.ndarray:
     """Norm of P `linear` over every sequence."""
-    return np.concatenate(list(rows.p.each(_sequence_norms, given=(linear, tokens))))
+    found = np.empty(sum(len(chunk.x) for chunk in rows.chunks))
+    for chunk, own in zip(rows.chunks, rows.p.each(_sequence_norms, rows.chunks, given=(linear,))):
+        found[chunk.places] = own
+    return found
 
 
-def _sequence_norms(p: np.ndarray, linear: np.ndarray, tokens: int) -> np.ndarray:
-    return np.linalg.norm((p @ linear).reshape(len(p) // tokens, -1), axis=1)
+def _sequence_norms(p: np.ndarray, chunk: Chunk, linear: np.ndarray) -> np.ndarray:
+    return np.linalg.norm((p @ linear).reshape(len(chunk.x), -1), axis=1)

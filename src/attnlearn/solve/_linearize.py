@@ -73,7 +73,8 @@ def linearize(
     dtype = chunks.dtype
     scores, linear, factor = scores.astype(dtype), np.asarray(linear, dtype), np.asarray(factor, dtype)
     width = scores.dim if scores.rank is None else scores.rank
-    per_row = scores.heads * (chunks[0].x.shape[1] + scores.dim + 2 * linear.shape[1] + 2 * width)
+    longest = max(chunk.x.shape[1] for chunk in chunks)
+    per_row = scores.heads * (longest + scores.dim + 2 * linear.shape[1] + 2 * width)
     fits = dtype.itemsize * chunks.rows * per_row <= cache_bytes()
     work = chunks.multiplications(len(linear))
     local = chunks.derive(local_arrays, given=(scores, linear, causal), keep=fits, work=work)

@@ -171,13 +171,12 @@ def _bent(point: Point) -> dict[str, float]:
     theta, query_bias, w = _white_blocks(point)
     m = len(theta)
     norms = np.linalg.norm(split_linear(point.linear, m)[0], ord=2, axis=(1, 2))
-    chunks = point.at.chunks
-    tokens = np.concatenate([chunk.x for chunk in chunks])
-    kept = [chunk.keep for chunk in chunks if chunk.keep is not None]
-    keep = np.concatenate(kept) if kept else None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        found = second_derivative(tokens.astype(np.float64), keep, theta, query_bias, w, norms)
-        return {"curvature": found, "reach": float(np.min(norms / w))}
+        parts = [
+            second_derivative(chunk.x.astype(np.float64), chunk.keep, theta, query_bias, w, norms)
+            for chunk in point.at.chunks
+        ]
+        return {"curvature": float(np.linalg.norm(parts)), "reach": float(np.min(norms / w))}
 
 
 def _white_blocks(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
