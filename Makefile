@@ -31,7 +31,7 @@ $(STAMP): $(CORE)
 	@touch $(STAMP)
 
 demo: $(CORE)      ## the main job, on a real layer; ends with demo/report.html
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/attnlearn demo
 
 test: $(STAMP)     ## the test suite, without what is marked slow
 	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src

@@ -113,7 +113,7 @@ class Solution:
         )
 
     def __str__(self) -> str:
-        from attnlearn._serialize import solution_text
+        from attnlearn._screen import solution_text
 
         return solution_text(self)
 

@@ -1,4 +1,4 @@
-"""Views of a solution: JSON after the shipped schema, one screen of text, a table for notebooks."""
+"""Views of a solution: JSON after the shipped schema, a table for notebooks (`_screen` has the text for terminals)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import sys
-import textwrap
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,10 +16,11 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from attnlearn._certificate import Status, jsonable
+from attnlearn._certificate import jsonable
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import SampleInputs, attention_json, head_maps, patterns_json
 from attnlearn._result import Solution
+from attnlearn._screen import badge
 from attnlearn._summary import head_similarity, singular_values, summarize
 from attnlearn._verdict import verdict
 from attnlearn._version import __version__
@@ -182,55 +182,6 @@ def schema() -> dict[str, Any]:
     'attnlearn solution'
     """
     return json.loads(resources.files("attnlearn").joinpath("schema/solution.json").read_text("utf-8"))
-
-
-LINE, FAILS, CLAIMS = 160, 6, 6
-"""Longest line, and most failing checks and claims, of the text: with verdict, layer and phases one screen."""
-VERDICT_LINES = 5
-"""Lines that the verdict may take: longer ones end with the message of an oracle, which the JSON holds whole."""
-
-
-def solution_text(solution: Solution) -> str:
-    """At most one screen: verdict, layer, claims, checks that do not hold, phases."""
-    said = f"{solution.outcome.name} ({badge(solution)}): {solution.verdict}"
-    lines = textwrap.wrap(said, LINE, subsequent_indent=9 * " ", max_lines=VERDICT_LINES, placeholder=" …")
-    if solution.layer is not None:
-        lines.append(f"layer    {solution.layer!r}")
-    claims = [
-        f"{claim.code:<8} {'established' if claim.established else 'not established'}: {claim.text}"
-        for claim in solution.certificate.claims
-    ]
-    fails = [
-        f"  fails  {check.code}: {check.figures()}"
-        for check in solution.certificate.checks
-        if check.status is Status.FAILS
-    ]
-    lines += _first(claims, CLAIMS, "claims") + _first(fails, FAILS, "checks fail")
-    ran = [phase for phase in solution.phases if "skipped" not in phase.evidence]
-    if ran:
-        lines.append("phases   " + ", ".join(f"{phase.name} {phase.seconds:.1f} s" for phase in ran))
-    return "\n".join(line if len(line) <= LINE else line[: LINE - 1] + "…" for line in lines)
-
-
-def badge(solution: Solution) -> str:
-    """Whether a run did what was asked for, in one or two words.
-
-    >>> from attnlearn import Outcome
-    >>> badge(Solution.failed(Outcome.SATURATED))
-    'not certified'
-    """
-    if solution.certified:
-        return "certified"
-    return "on target" if solution.achieved else "not certified"
-
-
-def _first(lines: list[str], most: int, what: str) -> list[str]:
-    rest = len(lines) - most
-    return (
-        lines
-        if rest <= 0
-        else [*lines[:most], f"  ...    and {rest} more {what}, in the JSON and the report"]
-    )
 
 
 def solution_html(solution: Solution) -> str:

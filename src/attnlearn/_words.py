@@ -54,9 +54,8 @@ FIGURES: dict[str, str] = {
     "select_error": "error {} on examples kept apart",
     "heads": "{} heads seen",
     "weakest": "weakest head {} times the noise",
-    "products": "{} products",
+    "products": "{} steps towards the bound",
     "of": "of {}",
-    "guaranteed": "condition guaranteed to {}",
     "loss": "loss {}",
     "margin": "margin {}",
     "accuracy": "accuracy {}",
@@ -70,7 +69,7 @@ FIGURES: dict[str, str] = {
 }
 """How a figure of progress is said; {} is its value. A figure that is not here is shown with its own name."""
 
-SILENT = frozenset({"eigenvalue"})
+SILENT = frozenset({"eigenvalue", "guaranteed"})
 """Figures that say nothing to a person who watches."""
 
 EVIDENCE: dict[str, str] = {

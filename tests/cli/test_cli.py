@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer, data, distance, load
+from attnlearn import AttentionLayer, Outcome, Solution, data, distance, load
 from attnlearn._serialize import schema
 from attnlearn.cli.__main__ import main
 from attnlearn.cli._console import Console
@@ -225,9 +225,9 @@ def test_colours_only_where_they_are_wanted(stream, environment, coloured: bool,
         monkeypatch.setenv(name, value)
     console = Console()
     console.stream = stream
-    console.verdict("RECOVERED (certified): all\nlayer", good=True)
+    console.solution(Solution.failed(Outcome.SATURATED))
     assert ("\x1b[" in stream.getvalue()) == coloured
-    assert "RECOVERED (certified): all" in stream.getvalue()
+    assert "SATURATED (not certified):" in stream.getvalue()
 
 
 def test_quiet_prints_nothing(layer_file, tmp_path, capsys) -> None:

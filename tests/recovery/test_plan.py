@@ -95,7 +95,7 @@ def test_the_plan_that_is_told_is_that_of_the_signals(monkeypatch, seed) -> None
     heard = Heard()
     solution = recover(x, AttentionLayer.random(2, 6, seed=seed)(x), progress=heard, raise_on_failure=False)
     plan = solution.stats["plan"]
-    assert [told for told in heard.told if "heads_supported" in told] == [plan.figures()]
+    assert [told for told in heard.told if "memory" in told] == [plan.figures()]
     whole = as_examples(x, x)
     fit = solution.stats["split"]["fit"]
     assert plan == make_plan(whole, fit, Size(calibration.SPARE), False, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from attnlearn._version import __version__
-from attnlearn.cli._overview import ABOUT, COMMANDS
+from attnlearn.cli._overview import ABOUT, COMMANDS, EXAMPLES
 
 app = App(
     name="attnlearn",
@@ -15,4 +15,6 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` says that the command was interrupted, and returns its code
 )
 for name in COMMANDS:
-    app.command(f"attnlearn.cli._{name}:{name}")
+    shown = "\n".join(f"  {line}" for line in EXAMPLES[name])
+    app.command(f"attnlearn.cli._{name}:{name}", help_epilogue=f"Examples:\n{shown}")
+app.register_install_completion_command(help="Let your shell complete commands and options.")

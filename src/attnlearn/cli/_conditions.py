@@ -39,9 +39,9 @@ def conditions(
             recorded = Recorded(tokens)
             x = recorded.sample(min(recorded.num, 20_000), seed=options.seed)
             x = x[0] if isinstance(x, tuple) else x
-        found = attnlearn.conditions(layer, x, seed=options.seed)
+        found = attnlearn.conditions(layer, x, seed=options.seed, progress=options.progress)
     else:
         require(tokens is None, "tokens", "goes with a layer, examples bring their own", tokens)
-        found = attnlearn.conditions(Recorded(source), seed=options.seed)
+        found = attnlearn.conditions(Recorded(source), seed=options.seed, progress=options.progress)
     options.console.text(str(found))
     options.publish(found.to_json())

@@ -27,7 +27,10 @@ Report = Annotated[
     Path | None,
     Parameter(name="--report", help="Write the result as one HTML file that needs no network."),
 ]
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", help="Print errors only.")]
+Quiet = Annotated[
+    bool,
+    Parameter(name=["--quiet", "-q"], negative="", help="Print nothing but one line if the command fails."),
+]
 Seed = Annotated[int, Parameter(name="--seed", help="Seed of everything random.")]
 
 
@@ -39,16 +42,24 @@ class Console:
         self.stream = sys.stderr if json_path == "-" else sys.stdout
 
     def text(self, text: str = "") -> None:
-        """One paragraph for people."""
-        if not self.quiet:
-            print(text, file=self.stream)
+        """One paragraph for people, broken between words where a terminal is narrower."""
+        if self.quiet:
+            return
+        if self.stream.isatty():
+            text = "\n".join(_broken(line) for line in text.split("\n"))
+        print(text, file=self.stream)
 
-    def verdict(self, text: str, good: bool) -> None:
-        """A paragraph whose first line says how it ended; coloured on terminals unless NO_COLOR is set."""
-        if self.stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-            first, *rest = text.split("\n")
-            text = "\n".join([f"\x1b[1;{32 if good else 33}m{first}\x1b[0m", *rest])
-        self.text(text)
+    @property
+    def colour(self) -> bool:
+        """Whether the reader is a terminal that wants colours."""
+        return self.stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def solution(self, solution: Any) -> None:
+        """A result as `print` shows it, as wide as the terminal and in colours where there are any."""
+        from attnlearn._screen import WIDTH, solution_text
+
+        width = min(columns(), 120) if self.stream.isatty() else WIDTH
+        self.text(solution_text(solution, width, self.colour))
 
     def report(self, value: Any, path: Path | None) -> None:
         """The result as HTML, if it was asked for."""
@@ -56,7 +67,8 @@ class Console:
             return
         from attnlearn.reporting import report
 
-        self.text(f"report   {report(value, path)}")
+        written = report(value, path).resolve()
+        self.text(f"report   {written}" if not self.colour else f"report   {written.as_uri()}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A plain aligned table: it reads the same in a terminal, a file and a mail."""
@@ -79,6 +91,25 @@ class Console:
             from attnlearn._files import write_json
 
             write_json(self.json_path, value)
+
+
+def _broken(line: str) -> str:
+    """A line of prose as lines that fit; what cannot be broken (a path, a table) stays whole."""
+    import textwrap
+
+    if len(line) <= columns() or "\x1b" in line:
+        return line
+    indent = 9 * " " if line[:9].endswith(" ") else ""
+    return textwrap.fill(
+        line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def columns() -> int:
+    """Columns of the terminal."""
+    import shutil
+
+    return max(40, shutil.get_terminal_size().columns)
 
 
 def with_command(document: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ OracleSpec = Annotated[
     str,
     Parameter(
         name="--oracle",
-        help="process:PROGRAM ARGUMENTS, http(s)://ADDRESS (bearer token from ATTNLEARN_ORACLE_SECRET), or a layer file.",
+        help="FILE.py:FUNCTION (tokens (n, k, d) to outputs), http(s)://ADDRESS (bearer token from ATTNLEARN_ORACLE_SECRET), "
+        "process:PROGRAM ARGUMENTS, or a layer file.",
     ),
 ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from attnlearn.cli._console import Console, Json, Quiet, Report, Seed, with_command
 from attnlearn.cli._outputs import Writes, require_outputs
@@ -17,22 +17,26 @@ if TYPE_CHECKING:
     from attnlearn._result import Solution
 
 
+OUTPUT = Group("Output", sort_key=2)
+RUN = Group("How to run", sort_key=1)
+
+
 @Parameter(name="*")
 @dataclass
 class Common:
     """Options of every command that computes."""
 
-    json: Json = None
+    json: Annotated[Json, Parameter(group=OUTPUT)] = None
     "Write the result as JSON to this file; - is standard output."
 
-    report: Report = None
+    report: Annotated[Report, Parameter(group=OUTPUT)] = None
     "Write the result as one HTML file that needs no network."
 
-    seed: Seed = 0
+    seed: Annotated[Seed, Parameter(group=RUN)] = 0
     "Seed of everything random."
 
-    quiet: Quiet = False
-    "Print errors only."
+    quiet: Annotated[Quiet, Parameter(group=OUTPUT)] = False
+    "Print nothing but one line if the command fails."
 
     @property
     def console(self) -> Console:
@@ -71,19 +75,19 @@ class Common:
 class Long(Common):
     """Options of every long command."""
 
-    target: float | None = None
+    target: Annotated[float | None, Parameter(group=RUN)] = None
     "Error that is enough: of the function, against the source of a compression, or the training loss."
 
-    time_limit: float | None = None
+    time_limit: Annotated[float | None, Parameter(group=RUN)] = None
     "Seconds after which the run ends with the best answer so far; with a checkpoint it can be resumed."
 
-    engine: str | None = None
+    engine: Annotated[str | None, Parameter(group=RUN)] = None
     "Where to compute: a number of local processes, or dask:ADDRESS of a running cluster."
 
-    checkpoint: Path | None = None
+    checkpoint: Annotated[Path | None, Parameter(group=RUN)] = None
     "Folder for checkpoints, so that an interrupted run can go on."
 
-    resume: Annotated[bool, Parameter(negative="")] = False
+    resume: Annotated[bool, Parameter(negative="", group=RUN)] = False
     "Go on from the checkpoint."
 
     def keywords(self, output: Path | None = None) -> dict[str, Any]:
@@ -147,15 +151,43 @@ def finish(
         written = output if writes.attempt(lambda: (save or save_layer)(output)) else None
     document = with_command(solution.to_json(written))
     writes.attempt(lambda: console.json(document))
-    writes.attempt(lambda: console.verdict(str(solution), solution.achieved))
+    writes.attempt(lambda: console.solution(solution))
     writes.attempt(lambda: console.report(document, options.report))
     if written is not None:
         writes.attempt(lambda: console.text(f"wrote    {written}"))
+    for line in next_steps(solution, options, written):
+        writes.attempt(lambda line=line: console.text(line))
     code = _code(solution)
     if options.quiet and code:
         writes.attempt(lambda: complain(f"{solution.outcome.name}: {solution.verdict}", code))
     writes.end()
     return code
+
+
+def next_steps(solution: Solution, options: Long, written: Path | None) -> list[str]:
+    """What a user may want to type next, given what this run wrote."""
+    from attnlearn._result import Outcome
+
+    told = []
+    if solution.outcome in (Outcome.INTERRUPTED, Outcome.BUDGET_SPENT):
+        kept = "the same command with --resume goes on from here"
+        lost = "give --checkpoint DIR next time: a run that was stopped can then go on"
+        told.append(f"next     {kept if options.checkpoint is not None else lost}")
+    if solution.layer is None:
+        return told
+    if options.report is None and options.json not in (None, "-"):
+        told.append(f"next     attnlearn report {options.json}")
+    elif options.report is None:
+        told.append("next     --report report.html shows every head in a page")
+    if written is not None and solution.achieved and hasattr(solution.layer, "patterns"):
+        told.append(f"next     attnlearn inspect {written}" if _inspectable(solution) else "")
+    return [line for line in told if line]
+
+
+def _inspectable(solution: Solution) -> bool:
+    from attnlearn._layer import AttentionLayer
+
+    return isinstance(solution.layer, AttentionLayer)
 
 
 def _code(solution: Solution) -> int:

@@ -9,24 +9,72 @@ import os
 import textwrap
 
 ABOUT = "Learn multi-head attention layers from examples or queries, and prove what was learned."
-COMMANDS = {
-    "compress": "Find the best layer with fewer heads on given activations, and the error for every number of heads.",
-    "conditions": "Measure every condition that the learners use, and say which route to take.",
-    "convert": "Read a layer in any known layout and write it in another.",
-    "doctor": "Show versions, devices, extras and threads, and run one forward in each precision.",
-    "explain": "Say which proposers recover would run on these data, in which order and why, and the time and memory it would take.",
-    "extract": "Recover every head of a layer by asking it sequences of our choice.",
-    "inspect": "Show a layer: shapes, heads, norms, effective ranks, biases, similarity of heads, attention by offset.",
-    "leak": "Show the error reached against sequences, tokens and scalars spent, as a table and a plot.",
-    "record": "Record the inputs and outputs of an attention block; without a block, list the candidates.",
-    "recover": "Recover every head of a layer from random examples, with a certificate.",
-    "report": "Turn a JSON result into one HTML file that opens without a network; two results are shown side by side.",
-    "reproduce": "Measure what a paper claims and show the numbers.",
-    "sample": "Draw examples (X, F(X)) of a layer and write them as a folder of recorded data.",
-    "train": "Train a classifier on labelled sequences and certify the run.",
+GROUPS = {
+    "Start": {
+        "demo": "Recover a real layer from examples alone and write its report.",
+        "doctor": "Show versions, devices, extras and threads, and run one forward in each precision.",
+    },
+    "Learn": {
+        "recover": "Recover every head of a layer from random examples, with a certificate.",
+        "extract": "Recover every head of a layer by asking it sequences of our choice.",
+        "compress": "Find the best layer with fewer heads on given activations, and the error for every number of heads.",
+        "train": "Train a classifier on labelled sequences and certify the run.",
+    },
+    "Data": {
+        "record": "Record the inputs and outputs of an attention block; without a block, list the candidates.",
+        "sample": "Draw examples (X, F(X)) of a layer and write them as a folder of recorded data.",
+    },
+    "Look first": {
+        "inspect": "Show a layer: shapes, heads, norms, effective ranks, biases, similarity of heads, attention by offset.",
+        "explain": "Say which proposers recover would run on these data, in which order and why, and the time and memory it would take.",
+        "conditions": "Measure every condition that the learners use, and say which route to take.",
+    },
+    "Results": {
+        "report": "Turn a JSON result into one HTML file that opens without a network; two results are shown side by side.",
+        "convert": "Read a layer in any known layout and write it in another.",
+        "leak": "Show the error reached against sequences, tokens and scalars spent, as a table and a plot.",
+        "reproduce": "Measure what a paper claims and show the numbers.",
+    },
 }
-"""The commands and the first sentence of each; the function `name` in `attnlearn.cli._name` runs it."""
-OPTIONS = {"--help, -h": "Show this text, or that of a command.", "--version": "Show the version."}
+"""The commands by what they are for, and the first sentence of each; the function `name` in `attnlearn.cli._name` runs it."""
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+EXAMPLES = {
+    "demo": ("attnlearn demo", "attnlearn demo --short"),
+    "doctor": ("attnlearn doctor",),
+    "recover": (
+        "attnlearn recover examples-folder -o layer.safetensors --report out.html",
+        "attnlearn recover data.npz --time-limit 600 --checkpoint run",
+        "attnlearn recover data.npz --time-limit 600 --checkpoint run --resume",
+    ),
+    "extract": (
+        "attnlearn extract --oracle layer.safetensors",
+        "attnlearn extract --oracle http://127.0.0.1:8000/ --cache answers",
+        "attnlearn extract --oracle service.py:attention --dim 64",
+    ),
+    "compress": ("attnlearn compress model.safetensors activations --heads 4 -o out.safetensors",),
+    "train": ("attnlearn train labelled.npz --heads 8 --report report.html",),
+    "record": (
+        "attnlearn record my_model.py:make",
+        "attnlearn record my_model.py:make encoder.layer.3.attention folder",
+    ),
+    "sample": ("attnlearn sample layer.safetensors examples-folder --num 20000",),
+    "inspect": (
+        "attnlearn inspect layer.safetensors",
+        "attnlearn inspect model.safetensors --prefix layer.0",
+    ),
+    "explain": ("attnlearn explain examples-folder",),
+    "conditions": ("attnlearn conditions layer.safetensors", "attnlearn conditions examples-folder"),
+    "report": ("attnlearn report result.json", "attnlearn report first.json second.json -o both.html"),
+    "convert": ("attnlearn convert model.safetensors layer.safetensors --to attnlearn",),
+    "leak": ("attnlearn leak --oracle layer.safetensors --decimals 2 4",),
+    "reproduce": ("attnlearn reproduce hardness --short --report hardness.html",),
+}
+"""Commands as they are typed, for the help of each."""
+OPTIONS = {
+    "--help, -h": "Show this text, or that of a command.",
+    "--version": "Show the version.",
+    "--install-completion": "Let your shell complete commands and options.",
+}
 
 
 def overview(width: int | None = None) -> str:
@@ -37,12 +85,17 @@ def overview(width: int | None = None) -> str:
     """
     width = _columns() if width is None else width
     lines = ["Usage: attnlearn COMMAND", "", *textwrap.wrap(ABOUT, width)]
-    for title, rows in (("Commands", COMMANDS), ("Options", OPTIONS)):
+    for title, rows in (*GROUPS.items(), ("Options", OPTIONS)):
         lines += ["", title]
+        wide = max(12, *map(len, rows))
         for name, text in rows.items():
-            start = f"  {name:<12}"
+            start = f"  {name:<{wide}} "
             lines += textwrap.wrap(text, width, initial_indent=start, subsequent_indent=" " * len(start))
-    lines += ["", *textwrap.wrap("`attnlearn COMMAND --help` shows the options of a command.", width)]
+    for text in (
+        "`attnlearn COMMAND --help` shows the options of a command and examples.",
+        "https://attnlearn.readthedocs.io has the documentation.",
+    ):
+        lines += ["", *textwrap.wrap(text, width)]
     return "\n".join(lines)
 
 

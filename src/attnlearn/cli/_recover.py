@@ -33,13 +33,11 @@ def recover(
     heads
         Number of heads, if you know it; otherwise it is found.
     method
-        auto (a table of proposers, see attnlearn explain), moment, wide, sculpt (the paper's algorithm) or linear
-        (attention without a softmax, by least squares).
+        auto (a table of proposers, see attnlearn explain), moment, wide, sculpt (the paper's algorithm) or linear (attention without a softmax, by least squares).
     causal
         Whether the layer is causal; found from the data when left out.
     start
-        A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against
-        them, without a search.
+        A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against them, without a search.
     memory
         Refuse a run that is expected to need more, for example 1.5GB.
     """

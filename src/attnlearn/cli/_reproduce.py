@@ -25,9 +25,7 @@ def reproduce(
     Parameters
     ----------
     claim
-        optimization: heads, examples, initializations, attention and bounds of gradient descent. learning: crude sum,
-        widths, hull and recovery error of sculpting against d, k and m. hardness: success of every learner on generic
-        and on hard layers, and the statistical-query bound.
+        optimization: heads, examples, initializations, attention and bounds of gradient descent. learning: crude sum, widths, hull and recovery error of sculpting against d, k and m. hardness: success of every learner on generic and on hard layers, and the statistical-query bound.
     plot
         Write the figures to this file (.png, .pdf or .svg).
     short

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._certificate import Certificate, Check, jsonable
+from attnlearn._certificate import Certificate, Check, Status, jsonable
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._parts import require_plain
@@ -22,6 +22,7 @@ from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap, problem_of, tools_of
 from attnlearn.diagnosis._judge import Facts, judge_data, judge_layer
+from attnlearn.engine import Progress
 from attnlearn.recovery._explain import rows_of
 from attnlearn.recovery._problem import Need
 from attnlearn.recovery._proposers import TABLES
@@ -61,12 +62,24 @@ class Conditions:
         return Certificate((), self.checks).frame()
 
     def __str__(self) -> str:
-        lines = [str(Certificate((), self.checks))]
+        unseen = [check.code for check in self.checks if check.status is Status.NOT_RUN]
+        seen = tuple(check for check in self.checks if check.status is not Status.NOT_RUN)
+        lines = [str(Certificate((), seen))]
+        if unseen:
+            lines.append(
+                f"  not run        {len(unseen)} conditions that need the layer's weights: {', '.join(unseen)}"
+            )
         lines += [f"  {route}" for route in self.advice.routes]
         return "\n".join([*lines, self.advice.text])
 
 
-def conditions(layer_or_x: Any, y: Any = None, *, seed: int = 0) -> Conditions:
+def conditions(
+    layer_or_x: Any,
+    y: Any = None,
+    *,
+    seed: int = 0,
+    progress: Progress | bool | str | None = None,
+) -> Conditions:
     """Measure whether a layer can be learned, by which route, and from how much.
 
     `conditions(layer)` takes Gaussian tokens, `conditions(layer, x)` the tokens x (n, k, d). `conditions(x, y)` and
@@ -77,13 +90,16 @@ def conditions(layer_or_x: Any, y: Any = None, *, seed: int = 0) -> Conditions:
     >>> conditions(x, truth(x)).check("theta.incoherence").status.value
     'not run'
     """
+    shown = Progress.make(progress)
     if isinstance(layer_or_x, AttentionLayer):
         require_plain(layer_or_x, "layer")
-        return _of_layer(layer_or_x, y, seed)
-    return _of_data(layer_or_x, y, seed)
+        with shown.run("conditions", 3):
+            return _of_layer(layer_or_x, y, seed, shown)
+    with shown.run("conditions", 2):
+        return _of_data(layer_or_x, y, seed, shown)
 
 
-def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
+def _of_layer(layer: AttentionLayer, tokens: Any, seed: int, progress: Progress) -> Conditions:
     if tokens is None:
         x = Gaussian(calibration.TOKENS, layer.dim, dtype=layer.dtype).sample(
             calibration.SEQUENCES, seed=seed
@@ -96,9 +112,12 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
     dtype = np.result_type(x, layer.w)
     layer, x = layer.astype(dtype), x[: calibration.MOST_SEQUENCES].astype(dtype, copy=False)
     y = layer(x)
-    gap = layer_gap(layer, x, y, seed)
-    white = whitening(x, None)
-    facts = Facts.of_layer(layer, x, y, gap, white, given, seed)
+    with progress.phase("moment"):
+        gap = layer_gap(layer, x, y, seed)
+    with progress.phase("signals"):
+        white = whitening(x, None)
+    with progress.phase("certify"):
+        facts = Facts.of_layer(layer, x, y, gap, white, given, seed)
     checks = [
         *_identifiability.token_checks(x.shape[1], white.directions, layer.dim),
         *_weights.weight_checks(layer),
@@ -110,15 +129,17 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int) -> Conditions:
     return Conditions(tuple(checks), _figures(gap, x, layer.num_heads), judge_layer(facts, checks))
 
 
-def _of_data(x: Any, y: Any, seed: int) -> Conditions:
+def _of_data(x: Any, y: Any, seed: int, progress: Progress) -> Conditions:
     examples = as_examples(x, y)
     chosen = np.arange(min(examples.num, calibration.MOST_SEQUENCES))
     x, y, mask = examples.take(chosen)
     problem = problem_of(x, y, mask, None, seed)
-    signals = measure(problem, tools_of(seed))
+    with progress.phase("signals"):
+        signals = measure(problem, tools_of(seed))
     seen = signals.evidence if isinstance(signals, Need) else signals.evidence()
     rows = () if isinstance(signals, Need) else rows_of(TABLES["auto"], problem, signals)
-    gap = data_gap(problem, signals, seed)
+    with progress.phase("moment"):
+        gap = data_gap(problem, signals, seed)
     keys = x.shape[1] if mask is None else int(mask.sum(axis=1).max())
     checks = [
         *_identifiability.token_checks(keys, int(seen.get("support_rank", 0)), examples.dim),

@@ -106,7 +106,9 @@ def learn(learner: Learner, options: Options, tools: Tools) -> Solution:
     saved = None
     if options.checkpoint is not None:
         saved = Checkpoint(options.checkpoint, _identity(learner, options), resume=options.resume)
-    with saved or nullcontext(), learner.context(), tools.engine.summing():
+    known = None if callable(learner.phases) else len(learner.phases) + 1
+    shown = tools.progress.run(learner.name, known)
+    with saved or nullcontext(), learner.context(), tools.engine.summing(), shown:
         solution = _solution(learner, _run(learner, tools, saved), options, tools)
     return handed_over(solution, options)
 

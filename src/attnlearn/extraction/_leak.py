@@ -160,12 +160,24 @@ def leak(
             defended = Oracle.wrap(Defended(inner, places, sigma, seed), budget=budget)
             problem = Problem(defended, dim, None, config)
             try:
-                found = _curve(problem, inner, tools, truth)
+                with tools.progress.phase(_setting(places, sigma)):
+                    found = _curve(problem, inner, tools, truth)
             except (KeyboardInterrupt, OracleError) as ending:
                 ending.leak = Leak(rows)  # type: ignore[union-attr]
                 raise
             rows += [{"decimals": places, "noise": sigma, **row} for row in found]
     return Leak(rows)
+
+
+def _setting(places: int | None, sigma: float) -> str:
+    """A defence in words.
+
+    >>> _setting(None, 0.0), _setting(2, 0.1)
+    ('answers as they are', '2 decimals, noise 0.1')
+    """
+    rounded = "all digits" if places is None else f"{places} decimals"
+    noisy = f", noise {sigma:g}" if sigma else ""
+    return "answers as they are" if places is None and not sigma else rounded + noisy
 
 
 def _curve(

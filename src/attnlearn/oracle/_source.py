@@ -85,7 +85,7 @@ class _Here:
 
 
 class CallableSource(_Here):
-    """A function from tokens (n, k, d) to outputs (n, k, d_out).
+    """A function from tokens (n, k, d) to outputs (n, k, d_out); its attribute `dim`, if it has one, is d.
 
     >>> CallableSource(np.sin).ask(np.zeros((1, 2, 3))).shape
     (1, 2, 3)
@@ -97,6 +97,8 @@ class CallableSource(_Here):
         module = getattr(kind, "__module__", None) or "numpy"
         self.label = name or f"{module}.{getattr(kind, '__qualname__', type(function).__name__)}"
         self.identity = f"callable:{self.label}"
+        known = getattr(function, "dim", None)
+        self.dim = known if isinstance(known, int) else None
 
     def accepted(self, x: Tokens) -> Tokens:
         """Every float is accepted."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn.data import Examples
+from attnlearn.engine._progress import clock
 from attnlearn.engine._threads import own_threads
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.scores import Bilinear
@@ -64,9 +65,8 @@ class Plan:
         """For a line of progress."""
         return {
             "examples": self.examples,
-            "heads_supported": self.heads_supported,
-            "memory": f"{self.memory_bytes / 1e9:.2f}GB",
-            "time": f"about_{max(1, round(self.seconds))}s",
+            "memory": f"{self.memory_bytes / 1e9:.2f} GB",
+            "time": f"about {clock(self.seconds)}",
         }
 
     def to_json(self) -> dict[str, Any]:

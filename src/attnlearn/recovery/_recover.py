@@ -182,6 +182,7 @@ class Recovery(Learner):
             taken.known["plan"] = replace(plan, memory_limit=taken.known["plan"].memory_limit)
             with tools.progress.phase("plan"):
                 tools.progress.update(**plan.figures())
+            tools.progress.expect(plan.seconds)
 
         self.problem, self.state, self.phases = taken.problem, Trail(), program(method.table, plan_again)
 
