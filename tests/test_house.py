@@ -62,7 +62,7 @@ RANKS = {
     **dict.fromkeys(["recovery", "extraction", "compression", "training", "train", "hard", "diagnosis"], 5),
     "compat": 6,
     **dict.fromkeys(["reporting", "reproduce"], 7),
-    "cli": 8,
+    **dict.fromkeys(["cli", "__main__"], 8),
 }
 FORBIDDEN = {("recovery", "extraction"), ("extraction", "recovery")}
 HEAVY = {"torch", "transformers", "matplotlib", "pandas", "dask", "distributed", "jinja2"}
