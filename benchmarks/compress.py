@@ -50,11 +50,15 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     x = tokens(case, layer.dim, case["num"], np.random.default_rng([case["seed"], 1])).astype(layer.dtype)
     fresh = tokens(case, layer.dim, FRESH, np.random.default_rng([case["seed"], 2])).astype(layer.dtype)
     began = time.perf_counter()
-    config = CompressConfig(
-        head_dim=case["head_dim"], num_examples=case["num"], down_to=min(case["down_to"], case["heads"])
-    )
+    config = CompressConfig(num_examples=case["num"], down_to=min(case["down_to"], case["heads"]))
     solution = compress(
-        layer, x, num_heads=case["heads"], config=config, seed=case["seed"], raise_on_failure=False
+        layer,
+        x,
+        num_heads=case["heads"],
+        head_dim=case["head_dim"],
+        config=config,
+        seed=case["seed"],
+        raise_on_failure=False,
     )
     result: dict[str, Any] = {
         "seconds": time.perf_counter() - began,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import attnlearn
-from attnlearn import CompressConfig, data
+from attnlearn import data
 from attnlearn.convert import from_torch, to_torch
 
 
@@ -47,12 +47,10 @@ with tempfile.TemporaryDirectory() as folder:
     batches = [torch.randn(500, length, dim, dtype=torch.float64) for _ in range(8)]
     recorded = data.record(model, "attention", batches, Path(folder) / "recorded")
     layer = from_torch(model.attention)
-    solution = attnlearn.compress(
-        layer, recorded, num_heads=2, config=CompressConfig(head_dim=dim // 2, down_to=2)
-    )
+    solution = attnlearn.compress(layer, recorded, num_heads=2, head_dim=dim // 2)
 print(solution)
 for row in solution.stats["curve"]:
-    print(f"{row['heads']} heads: error {row['error']:.3g}")
+    print(f"{row['heads']} heads, {row['kv_floats']} floats kept for each token: error {row['error']:.3g}")
 
 # %% Back into the model, and how far its outputs moved.
 smaller = copy.deepcopy(model)

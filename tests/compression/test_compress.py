@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, CompressConfig, NotEstablished, Outcome, compress, data
-from attnlearn.compression._phases import select_error
+from attnlearn.compression._state import select_error
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._regress import regress
 
@@ -117,8 +117,7 @@ def test_narrow_heads_fit_the_torch_layout(seed: int) -> None:
     from attnlearn.convert import to_torch
 
     layer = source(seed)
-    config = CompressConfig(head_dim=3, down_to=2)
-    solution = compress(layer, MODEL, num_heads=2, config=config)
+    solution = compress(layer, MODEL, num_heads=2, head_dim=3)
     module = to_torch(solution.layer)
     x = MODEL.sample(20, seed=3)
     tokens = torch.from_numpy(x)
@@ -140,20 +139,31 @@ def test_masks_and_causal_layers(seed: int) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_heads": 0}, "num_heads: must lie between 1 and the layer's 4, got 0"),
+        ({"num_heads": 0}, "num_heads: must be at least 1, got 0"),
+        (
+            {"num_heads": None},
+            "num_heads: must be given, or head_dim, kv_heads, latent or kv_floats, got None",
+        ),
+        ({"kv_heads": 4}, "kv_heads: must divide the 2 heads, got 4"),
+        ({"latent": 4, "kv_heads": 1}, "latent: must be given without kv_heads, got 4"),
+        (
+            {"kv_floats": 8, "head_dim": 2},
+            "kv_floats: must be given without head_dim, kv_heads and latent, got 8",
+        ),
+        ({"kv_floats": 1}, "kv_floats: must be at least 2, a key and a value of width 1, got 1"),
         ({"num_heads": 5}, "num_heads: must lie between 1 and the layer's 4, got 5"),
         ({"target": -1.0}, "target: must be positive, got -1.0"),
-        ({"data": np.ones((30, 4, 5))}, "data: must hold tokens of dimension 6"),
-        ({"data": np.full((30, 4, 6), np.nan)}, "data: must be finite"),
-        ({"data": np.ones((5, 4, 6))}, "data: must hold at least 20 different sequences, got 1"),
+        ({"tokens": np.ones((30, 4, 5))}, "tokens: must hold tokens of dimension 6"),
+        ({"tokens": np.full((30, 4, 6), np.nan)}, "tokens: must be finite"),
+        ({"tokens": np.ones((5, 4, 6))}, "tokens: must hold at least 20 different sequences, got 1"),
         ({"layer": 3}, "layer: must be an AttentionLayer, got 'int'"),
         ({"config": 3}, "config: must be a CompressConfig, got 3"),
     ],
 )
 def test_bad_input_is_one_line(change: dict, message: str) -> None:
-    arguments = {"layer": source(0), "data": MODEL, "num_heads": 2} | change
+    arguments = {"layer": source(0), "tokens": MODEL, "num_heads": 2} | change
     with pytest.raises(ValueError, match=message) as caught:
-        compress(arguments.pop("layer"), arguments.pop("data"), **arguments)
+        compress(arguments.pop("layer"), arguments.pop("tokens"), **arguments)
     assert "\n" not in str(caught.value)
 
 

@@ -1,15 +1,13 @@
-"""The parts of compression: costs of drops, merging, heads of limited width."""
+"""The parts of compression: costs of drops and merging."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from attnlearn import AttentionLayer, data
-from attnlearn.compression._narrow import limited_regression, narrow
 from attnlearn.compression._start import cheapest_pair, one_fewer
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import WhitenedRegression, drop_costs
-from attnlearn.solve._rank import largest_rank
 from attnlearn.solve._regress import regress
 from attnlearn.solve.refinement import RefineConfig, refine
 
@@ -42,40 +40,6 @@ def test_near_twins_are_merged(seed: int) -> None:
     assert start.made_by == "merge"
     assert start.errors["merged"] < start.errors["dropped"]
     assert start.layer.num_heads == 2
-
-
-def test_limited_regression(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    p = np.concatenate([rng.standard_normal((400, 12)) @ rng.standard_normal((12, 12)), np.ones((400, 1))], 1)
-    truth = rng.standard_normal((13, 5))
-    y = p @ truth + 0.1 * rng.standard_normal((400, 5))
-    gram, moment = p.T @ p, p.T @ y
-
-    def cost(linear: np.ndarray) -> float:
-        return float(np.sum((p @ linear - y) ** 2))
-
-    free = np.linalg.lstsq(p, y, rcond=None)[0]
-    np.testing.assert_allclose(limited_regression(gram, moment, 2, 5), free, atol=1e-5)
-    for width in (1, 2, 3):
-        found = limited_regression(gram, moment, 2, width)
-        blocks = found[:-1].reshape(2, 6, 5)
-        assert largest_rank(blocks, 1e-12) <= width
-        u, s, vt = np.linalg.svd(free[:-1].reshape(2, 6, 5), full_matrices=False)
-        plain = np.concatenate([((u * s[:, None])[:, :, :width] @ vt[:, :width]).reshape(12, 5), free[-1:]])
-        assert cost(free) < cost(found) < cost(plain)
-        # Stationary: no small change of the right rank improves it.
-        for _ in range(20):
-            left, right = rng.standard_normal((2, 6, width)), rng.standard_normal((2, width, 5))
-            u, s, vt = np.linalg.svd(blocks, full_matrices=False)
-            v, o = u[:, :, :width] * s[:, None, :width], vt[:, :width]
-            moved = ((v + 1e-3 * left) @ (o + 1e-3 * right)).reshape(12, 5)
-            b = (y - p[:, :-1] @ moved).mean(axis=0)
-            assert cost(np.concatenate([moved, b[None]])) > (1 - 1e-5) * cost(found)
-
-
-def test_what_is_narrow_already_is_left_alone(seed: int) -> None:
-    layer = AttentionLayer.random(2, 6, rank=2, bias=False, seed=seed)
-    assert narrow(layer, ground(layer), 3) is layer
 
 
 def test_single_precision_heads_are_refined_at_a_rank_larger_than_theirs(seed: int) -> None:

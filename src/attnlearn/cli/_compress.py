@@ -1,4 +1,4 @@
-"""`attnlearn compress`: fewer heads, written in the layout of the source."""
+"""`attnlearn compress`: a smaller layer, written in the layout of the source."""
 
 from __future__ import annotations
 
@@ -13,21 +13,30 @@ from attnlearn.cli._long import Long, finish, solved
 SQUARE = ("torch", "bert", "albert", "vit", "gpt2")
 """Layouts whose heads have the width dim / heads."""
 
+COLUMNS = ("heads", "head_dim", "kv_heads", "latent", "kv_floats", "parameters", "error")
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
 
 def compress(
     layer: Path,
     data: Path,
     /,
     *,
-    heads: int,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    latent: int | None = None,
+    kv_floats: int | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     to: str | None = None,
-    head_dim: int | None = None,
     prefix: Prefix = None,
     source_heads: int | None = None,
     options: Long | None = None,
 ) -> int:
-    """Find the best layer with fewer heads on given activations, and the error for every number of heads.
+    """Find the best smaller layer on given activations, and what every size costs.
 
     Parameters
     ----------
@@ -37,12 +46,18 @@ def compress(
         A folder of recorded activations (see record and sample), or an .npz file with x and y; only x is read.
     heads
         Number of heads to end with.
+    head_dim
+        Width of queries, keys and values; set by the layout where it fixes it.
+    kv_heads
+        Number of keys and values, each shared by as many heads.
+    latent
+        Length of one vector from which all keys and values are read.
+    kv_floats
+        Floats to keep for each token; the best shape that keeps no more is found.
     output
         Where to write the compressed layer.
     to
         Layout of the output; that of the source when left out.
-    head_dim
-        Width that every head must fit into; set by the layout where it fixes it.
     source_heads
         Number of heads of the source, where its file does not say.
     """
@@ -56,29 +71,38 @@ def compress(
     recorded = Recorded(data)
     source = attnlearn.load(layer, num_heads=source_heads, prefix=prefix, dtype=recorded.dtype)
     layout = stored if to is None else to
-    width = checked_width(layout, source, heads, head_dim)
-    config = attnlearn.CompressConfig(head_dim=width)
-    solution = solved(attnlearn.compress, source, recorded, num_heads=heads, config=config, **keywords)
+    others = {"kv_heads": kv_heads, "latent": latent, "kv_floats": kv_floats}
+    width = checked_width(layout, source, heads, head_dim, any(value for value in others.values()))
+    shapes = {"num_heads": heads, "head_dim": width, **others}
+    solution = solved(attnlearn.compress, source, recorded, **shapes, **keywords)
 
     def save(path: Path) -> None:
-        save_layout(solution.layer, path, layout=layout, prefix=tensors if to is None else None)
+        shared = None if latent is not None else solution.stats["shape"]["kv_heads"]
+        names = tensors if to is None else None
+        save_layout(solution.layer, path, layout=layout, prefix=names, kv_heads=shared)
 
-    rows = [[row["heads"], f"{row['error']:.3g}"] for row in solution.stats.get("curve", [])]
-    options.console.table(["heads", "error"], rows)
+    rows = [[_shown(row[name]) for name in COLUMNS] for row in solution.stats.get("curve", [])]
+    options.console.table([name.replace("_", " ") for name in COLUMNS], rows)
     return finish(solution, output, options, None if layout == "attnlearn" else save)
 
 
-def checked_width(layout: str, source: Any, heads: int, head_dim: int | None) -> int | None:
-    """The width that the layout asks for; what cannot be written is refused before the work."""
+def checked_width(
+    layout: str, source: Any, heads: int | None, head_dim: int | None, shaped: bool
+) -> int | None:
+    """The width that the layout asks for; what cannot be written is refused before the work.
+
+    With fewer heads and nothing else asked for (`shaped` False), heads may grow as wide as the layout lets them.
+    """
     from attnlearn._errors import require
     from attnlearn.convert._safetensors import WRITABLE
 
     require(layout in WRITABLE, "to", f"must be one of {', '.join(WRITABLE)}", layout)
     if layout not in SQUARE:
         return head_dim
+    number = source.num_heads if heads is None else heads
     rule = f"must divide the dimension {source.dim} in the layout {layout} (or choose another with --to)"
-    require(heads >= 1 and source.dim % heads == 0, "heads", rule, heads)
-    width = source.dim // heads
+    require(number >= 1 and source.dim % number == 0, "heads", rule, number)
+    width = source.dim // number
     rule = f"must be at most dim / heads = {width} in the layout {layout}"
     require(head_dim is None or head_dim <= width, "head_dim", rule, head_dim)
-    return head_dim or width
+    return width if head_dim is None and heads is not None and not shaped else head_dim

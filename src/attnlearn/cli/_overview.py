@@ -17,7 +17,7 @@ GROUPS = {
     "Learn": {
         "recover": "Recover every head of a layer from random examples, with a certificate.",
         "extract": "Recover every head of a layer by asking it sequences of our choice.",
-        "compress": "Find the best layer with fewer heads on given activations, and the error for every number of heads.",
+        "compress": "Find the best smaller layer on given activations, and what every size costs.",
         "train": "Train a classifier on labelled sequences and certify the run.",
     },
     "Data": {
@@ -51,7 +51,7 @@ EXAMPLES = {
         "attnlearn extract --oracle http://127.0.0.1:8000/ --cache answers",
         "attnlearn extract --oracle service.py:attention --dim 64",
     ),
-    "compress": ("attnlearn compress model.safetensors activations --heads 4 -o out.safetensors",),
+    "compress": ("attnlearn compress model.safetensors activations --kv-heads 2 -o out.safetensors",),
     "train": ("attnlearn train labelled.npz --heads 8 --report report.html",),
     "record": (
         "attnlearn record my_model.py:make",

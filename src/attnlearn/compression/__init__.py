@@ -1,4 +1,4 @@
-"""Fewer heads: the best smaller layer on given activations, and what it costs."""
+"""Smaller layers: fewer or narrower heads, shared keys and values, one latent, and what each costs on given activations."""
 
 from attnlearn.compression._compress import CompressConfig, compress
 

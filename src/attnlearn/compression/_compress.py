@@ -1,4 +1,4 @@
-"""`compress`: the best layer with fewer heads on given activations, and the error for every number of heads."""
+"""`compress`: the best smaller layer on given activations, and what every size costs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._certify import certify_compressed
-from attnlearn.compression._phases import Problem, State, counting_phases, first_state, select_error
-from attnlearn.compression._sides import Sides, read_sides
+from attnlearn.compression._phases import counting_phases, first_state
+from attnlearn.compression._shape import Shape, Wanted
+from attnlearn.compression._shaping import head_width, shaping_phases
+from attnlearn.compression._sides import read_sides
+from attnlearn.compression._state import Problem, State, padded, select_error
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, learn
 from attnlearn.solve._batch import example_scale
 
@@ -26,31 +29,35 @@ from attnlearn.solve._batch import example_scale
 class CompressConfig:
     """Limits of `compress`.
 
-    `head_dim`: the width of query, key, value and output factors that every head must fit into (None: any).
     `num_examples`: sequences to use at most (None: as many as the unknowns ask for). `down_to`: the smallest number
-    of heads on the curve. `steps`, `steps_on_the_way`: the most Gauss-Newton steps at the wanted number of heads and elsewhere.
+    of heads on the curve, where nothing but heads is asked for. `steps`, `steps_on_the_way`: the most Gauss-Newton steps at the wanted
+    number of heads and elsewhere. `shape_steps`: the most steps on the factors of a shape.
 
-    >>> CompressConfig(head_dim=16).head_dim
-    16
+    >>> CompressConfig(down_to=2).down_to
+    2
     """
 
-    head_dim: int | None = None
     num_examples: int | None = None
     down_to: int = 1
     steps: int = calibration.STEPS
     steps_on_the_way: int = calibration.STEPS_ON_THE_WAY
+    shape_steps: int = calibration.SHAPE_STEPS
 
     def __post_init__(self) -> None:
-        for name in ("head_dim", "num_examples", "down_to"):
+        for name in ("num_examples", "down_to"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, "must be at least 1", value)
 
 
 def compress(
     layer: AttentionLayer,
-    data: Any,
+    tokens: Any,
     *,
-    num_heads: int,
+    num_heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    latent: int | None = None,
+    kv_floats: int | None = None,
     mask: ArrayLike | None = None,
     config: CompressConfig | None = None,
     target: float | None = None,
@@ -63,13 +70,22 @@ def compress(
     progress: Progress | bool | str | None = None,
     raise_on_failure: bool = True,
 ) -> Solution:
-    """The best layer with `num_heads` heads on given activations, and the error for every smaller number.
+    """The best smaller layer on given activations, and what each size costs.
 
-    `data` gives the tokens: an array (n, k, d), recorded examples or their path (their outputs are not read), or a
-    data model. The outputs to match are the layer's own. `stats["curve"]` lists, for every number of heads, the
-    relative error on examples that were not fitted. Claim C1 bounds the error against the source; with `target` it
-    must also be below that, or the run is not established. After `time_limit` seconds the run ends when the number of heads at hand
-    is done: with BUDGET_SPENT, or, once `num_heads` is reached, with a shorter curve.
+    `tokens` is an array (n, k, d), recorded examples or their path (their outputs are not read), or a data model. The
+    outputs to match are the layer's own. At least one size is given, and any of the first four together:
+
+    num_heads   so many heads
+    head_dim    queries, keys and values of so many coordinates
+    kv_heads    so many keys and values, each shared by as many heads; which heads share is found
+    latent      keys and values are linear images of one vector of that length (not with kv_heads)
+    kv_floats   the best of these shapes that keeps at most so many floats a token
+
+    `stats["curve"]` lists the shapes that were fitted, with the floats they keep for each token, their parameters and their
+    relative error on examples that were not fitted; where only `num_heads` is given, it has every smaller number of heads.
+    `stats["shape"]` is the answer's. Claim C1 bounds the error against the source; with `target` it must also be below that, or the run is
+    not established. After `time_limit` seconds the run ends after the number of heads, the shape or the last step at hand: with
+    BUDGET_SPENT, or, once the size is reached, with a certified answer.
 
     >>> from attnlearn import AttentionLayer, data
     >>> layer = AttentionLayer.random(num_heads=3, dim=4, seed=0)
@@ -78,10 +94,12 @@ def compress(
     >>> solution.outcome.name, solution.layer.num_heads, solution.stats["exact"]
     ('COMPRESSED', 2, True)
     """
+    wanted = Wanted(num_heads, head_dim, kv_heads, latent, kv_floats)
     require(isinstance(layer, AttentionLayer), "layer", "must be an AttentionLayer", type(layer).__name__)
     require_plain(layer, "layer")
-    rule = f"must lie between 1 and the layer's {layer.num_heads}"
-    require(1 <= num_heads <= layer.num_heads, "num_heads", rule, num_heads)
+    given = wanted.shaped or num_heads is not None
+    require(given, "num_heads", "must be given, or head_dim, kv_heads, latent or kv_floats", None)
+    heads = wanted.heads(layer.num_heads)
     config = CompressConfig() if config is None else config
     require(isinstance(config, CompressConfig), "config", "must be a CompressConfig", config)
     options = Options(
@@ -89,9 +107,12 @@ def compress(
         resume=resume, progress=progress, raise_on_failure=raise_on_failure,
     )  # fmt: skip
     tools = options.tools()
-    sides = read_sides(layer, data, mask, num_heads, config.num_examples, seed)
+    sides = read_sides(layer, tokens, mask, heads, config.num_examples, seed)
     source = layer.astype(sides.fit.x.dtype)
-    return learn(Compression(source, sides, num_heads, target, config), options, tools)
+    problem = Problem(
+        source.canonical(), sides, heads, wanted, config.steps, config.steps_on_the_way, config.shape_steps
+    )
+    return learn(Compression(source, problem, target, config), options, tools)
 
 
 class Compression(Learner):
@@ -100,19 +121,13 @@ class Compression(Learner):
     name = "compress"
 
     def __init__(
-        self,
-        layer: AttentionLayer,
-        sides: Sides,
-        num_heads: int,
-        target: float | None,
-        config: CompressConfig,
+        self, layer: AttentionLayer, problem: Problem, target: float | None, config: CompressConfig
     ) -> None:
-        self.layer, self.target, self.config = layer, target, config
-        self.problem = Problem(
-            layer.canonical(), sides, num_heads, config.head_dim, config.steps, config.steps_on_the_way
-        )
-        self.state = first_state(self.problem)
-        self.phases = counting_phases(self.problem, min(config.down_to, num_heads))
+        self.layer, self.problem, self.target, self.config = layer, problem, target, config
+        self.state = first_state(problem)
+        heads = problem.num_heads
+        down_to = heads if problem.wanted.shaped else min(config.down_to, heads)
+        self.phases = [*counting_phases(problem, down_to), *shaping_phases(problem)]
 
     def identity(self) -> dict[str, Any]:
         """The layer, the tokens and the limits."""
@@ -121,6 +136,7 @@ class Compression(Learner):
             "data": self.problem.sides.fit.fingerprint(),
             "configuration": repr(self.config),
             "num_heads": self.problem.num_heads,
+            "shape": repr(self.problem.wanted),
         }
 
     def so_far(self, state: State) -> tuple[AttentionLayer | None, dict[str, Any]]:
@@ -128,7 +144,7 @@ class Compression(Learner):
         sides, found = self.problem.sides, state.answer(self.layer.causal)
         shown = None if sides.select.mask is None else sides.select.mask[:INPUTS]
         stats: dict[str, Any] = {
-            "curve": curve(state, self.layer.num_heads),
+            "curve": curve(state, self.problem, self.layer),
             "source_heads": self.layer.num_heads,
             "distinct_heads": self.problem.layer.num_heads,
             "examples": sum(side.num for side in (sides.fit, sides.select, sides.certify)),
@@ -136,11 +152,16 @@ class Compression(Learner):
             "split": {"fit": sides.fit.num, "select": sides.select.num, "certify": sides.certify.num},
             "sample_inputs": SampleInputs(sides.select.x[:INPUTS], shown),
         }
-        return (None if found is None else padded(found, self.problem.num_heads)), stats
+        if found is not None:
+            found = padded(found, self.problem.num_heads)
+            stats["shape"] = (state.shape or own_shape(found)).row(
+                found.dim, found.out_dim, state.answer_error
+            )
+        return found, stats
 
     def finished(self, state: State) -> bool:
-        """Whether the wanted number of heads was reached; what is missing then is the rest of the curve."""
-        return min(state.heads) <= self.problem.num_heads
+        """Whether the wanted size was reached; what is missing then is the rest of the curve."""
+        return state.fitted if self.problem.wanted.shaped else min(state.heads) <= self.problem.num_heads
 
     def conclude(self, run: Run, layer: AttentionLayer | None, tools: Tools) -> Solution:
         """Claim C1 against the source."""
@@ -155,24 +176,26 @@ class Compression(Learner):
         return Solution(layer, ended, certificate, stats=stats)
 
 
-def curve(state: State, source_heads: int) -> list[dict[str, Any]]:
-    """The error of the best layer with at most h heads, for every h, most heads first."""
-    best, rows = np.inf, []
-    for heads, error in sorted(zip(state.heads, state.errors)):
-        best = min(best, error)
-        rows.append({"heads": heads, "error": best})
-    most = max(state.heads)
-    rows += [{"heads": heads, "error": best} for heads in range(most + 1, source_heads + 1)]
+def curve(state: State, problem: Problem, source: AttentionLayer) -> list[dict[str, Any]]:
+    """The shapes that were fitted and their errors, those that keep most first.
+
+    Where heads are counted, a row has the error of the best layer with at most so many heads.
+    """
+    width, rows, best = head_width(source), [], np.inf
+    sizes = source.dim, source.out_dim
+    if problem.wanted.shaped:
+        whole = Shape(source.num_heads, width, source.num_heads).row(*sizes, state.errors[0])
+        rows = [shape.row(*sizes, error) for shape, error in zip(state.shapes, state.shape_errors)]
+        return [whole, *sorted(rows, key=lambda row: -row["kv_floats"])]
+    errors = dict(zip(state.heads, state.errors))
+    for heads in range(min(errors), source.num_heads + 1):
+        best = min(best, errors.get(heads, np.inf))
+        # Fewer heads have a W of any rank: their values are the tokens themselves.
+        shape = Shape(heads, width if heads == source.num_heads else source.dim, heads)
+        rows.append(shape.row(*sizes, best))
     return rows[::-1]
 
 
-def padded(layer: AttentionLayer, num_heads: int) -> AttentionLayer:
-    """The layer with heads that do nothing added, up to `num_heads`."""
-    missing = num_heads - layer.num_heads
-    if missing <= 0:
-        return layer
-
-    def widen(array: np.ndarray) -> np.ndarray:
-        return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
-
-    return layer.replace(theta=widen(layer.theta), w=widen(layer.w), query_bias=widen(layer.query_bias))
+def own_shape(layer: AttentionLayer) -> Shape:
+    """The shape of a layer whose heads share nothing."""
+    return Shape(layer.num_heads, head_width(layer), layer.num_heads)

@@ -1,4 +1,4 @@
-"""One phase per number of heads: choose or merge, refit, refine, and judge on select examples.
+"""Fewer heads, one phase for each number: choose or merge, refit, refine, and judge on select examples.
 
 Every count starts from the answer with one head more, so heads that are redundant go first and the curve has no
 accidental bumps. Refining moves all Theta_i and c_i by Gauss-Newton with W and b eliminated; the residual does not go to
@@ -11,82 +11,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attnlearn._layer import AttentionLayer
 from attnlearn.compression import _calibration as calibration
-from attnlearn.compression._narrow import narrow
-from attnlearn.compression._sides import Sides
 from attnlearn.compression._start import one_fewer
+from attnlearn.compression._state import Problem, State, select_error
 from attnlearn.engine import Tools
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import WhitenedRegression
 from attnlearn.solve._rank import largest_rank
-from attnlearn.solve._regress import total_squares
 from attnlearn.solve.refinement import RefineConfig, Refined, refine
 
-
-@dataclass(frozen=True)
-class Problem:
-    """What is compressed, on what, and how far."""
-
-    layer: AttentionLayer
-    """The source in canonical form: redundant heads are merged already."""
-    sides: Sides
-    num_heads: int
-    head_dim: int | None
-    steps: int
-    steps_on_the_way: int
+Phase = tuple[str, Callable[..., Any]]
 
 
-@dataclass(frozen=True)
-class State:
-    """The layer reached last, the best one with at most the wanted number of heads, and the errors so far."""
-
-    theta: Any
-    w: Any
-    query_bias: Any
-    output_bias: Any
-    answer_theta: Any = None
-    answer_w: Any = None
-    answer_query_bias: Any = None
-    answer_output_bias: Any = None
-    answer_error: float = np.inf
-    heads: tuple[int, ...] = ()
-    errors: tuple[float, ...] = ()
-
-    def layer(self, causal: bool) -> AttentionLayer:
-        """The layer reached last."""
-        return AttentionLayer(self.theta, self.w, self.query_bias, self.output_bias, causal=causal)
-
-    def answer(self, causal: bool) -> AttentionLayer | None:
-        """The best layer with at most the wanted number of heads, once there is one."""
-        if self.answer_theta is None:
-            return None
-        return AttentionLayer(
-            self.answer_theta,
-            self.answer_w,
-            self.answer_query_bias,
-            self.answer_output_bias,
-            causal=causal,
-        )
-
-
-def counting_phases(problem: Problem, down_to: int) -> list[tuple[str, Callable[..., Any]]]:
+def counting_phases(problem: Problem, down_to: int) -> list[Phase]:
     """The phases for every number of heads from one below the source's to `down_to`."""
     first = problem.layer.num_heads - 1
     return [(f"{h} head{'s' if h > 1 else ''}", _phase(h)) for h in range(first, down_to - 1, -1)]
 
 
 def first_state(problem: Problem) -> State:
-    """The source itself, narrowed if the width of heads is limited."""
-    state = State(**problem.layer.parameters._asdict())
-    return _noted(problem, state, problem.layer, WhitenedRegression(problem.sides.fit, problem.layer.causal))[
-        0
-    ]
+    """The source itself."""
+    return _noted(problem, State(**problem.layer.parameters._asdict()), problem.layer)[0]
 
 
 def _phase(heads: int) -> Callable[..., Any]:
@@ -98,9 +48,7 @@ def _phase(heads: int) -> Callable[..., Any]:
         if before > calibration.EXACT[layer.dtype.name]:
             layer, refined = _refined(problem, layer, heads, before, tools)
             evidence |= refined
-        state, error = _noted(
-            problem, dataclasses.replace(state, **layer.parameters._asdict()), layer, ground
-        )
+        state, error = _noted(problem, dataclasses.replace(state, **layer.parameters._asdict()), layer)
         return state, evidence | {"error": error}
 
     return fewer
@@ -142,34 +90,17 @@ def _stepped(fit: Batch, start: AttentionLayer, rank: int | None, steps: int, to
 
 
 def score_rank(problem: Problem, heads: int) -> int | None:
-    """The rank to which Theta is held while refining: it keeps the unknowns few and the factors narrow.
-
-    The query bias is free, and outside the span of a head's keys it takes one column of the factors.
-    """
+    """The rank to which Theta is held while refining: it keeps the unknowns few and the factors narrow."""
     dim = problem.layer.dim
     rank = max(1, largest_rank(problem.layer.theta), dim // heads)
-    if problem.head_dim is not None:
-        rank = max(1, problem.head_dim - 1)
     return None if rank >= dim else rank
 
 
-def _noted(
-    problem: Problem, state: State, layer: AttentionLayer, ground: WhitenedRegression
-) -> tuple[State, float]:
-    """The state with this layer's error on the curve, and as the answer if it is the best that is small enough."""
-    judged = layer if problem.head_dim is None else narrow(layer, ground, problem.head_dim)
-    error = select_error(judged, problem.sides.select)
+def _noted(problem: Problem, state: State, layer: AttentionLayer) -> tuple[State, float]:
+    """The state with this layer's error on the curve, and as the answer if it is the best that has few enough heads."""
+    error = select_error(layer, problem.sides.select)
     state = dataclasses.replace(
-        state, heads=(*state.heads, judged.num_heads), errors=(*state.errors, float(error))
+        state, heads=(*state.heads, layer.num_heads), errors=(*state.errors, float(error))
     )
-    if judged.num_heads <= problem.num_heads and error < state.answer_error:
-        kept = {f"answer_{name}": value for name, value in judged.parameters._asdict().items()}
-        state = dataclasses.replace(state, answer_error=float(error), **kept)
-    return state, error
-
-
-def select_error(layer: AttentionLayer, held: Batch) -> float:
-    """‖F - y‖ over the spread of y about its mean, on these examples."""
-    y = held.y if held.mask is None else held.y * held.mask[..., None]
-    difference = (layer(held.x, held.mask) - y).astype(np.float64)
-    return float(np.sqrt(np.sum(difference**2) / max(total_squares(held.y, held.mask), 1e-300)))
+    enough = layer.num_heads <= problem.num_heads and error < state.answer_error
+    return (state.answered(layer, error) if enough else state), error

@@ -33,6 +33,17 @@ class Sides:
     certify: Batch
     unit: str = "input"
 
+    @property
+    def seen(self) -> Batch:
+        """Fit and select examples together: all that an answer may be made of."""
+        return joined(self.fit, self.select)
+
+
+def joined(one: Batch, other: Batch) -> Batch:
+    """Two batches as one, without their units."""
+    mask = None if one.mask is None or other.mask is None else np.concatenate([one.mask, other.mask])
+    return Batch(np.concatenate([one.x, other.x]), np.concatenate([one.y, other.y]), mask)
+
 
 def sequences_wanted(layer: AttentionLayer, num_heads: int, tokens: int) -> int:
     """Sequences for all three sides: enough fit rows for every column that W multiplies."""
@@ -50,14 +61,14 @@ def read_sides(
 ) -> Sides:
     """Sides from an array (n, k, d), recorded examples or their path, or a data model."""
     x, keep = _tokens(layer, data, mask, num_heads, num_examples, seed)
-    require(x.shape[2] == layer.dim, "data", f"must hold tokens of dimension {layer.dim}", x)
-    require(x.shape[1] >= 2, "data", "must have at least 2 tokens a sequence", x)
-    require_finite(x, "data")
-    x = x.astype(common_dtype({"layer": layer.w, "data": x}), copy=False)
+    require(x.shape[2] == layer.dim, "tokens", f"must hold tokens of dimension {layer.dim}", x)
+    require(x.shape[1] >= 2, "tokens", "must have at least 2 tokens a sequence", x)
+    require_finite(x, "tokens")
+    x = x.astype(common_dtype({"layer": layer.w, "tokens": x}), copy=False)
     y = layer(x, keep)
     units = merged_units(sequence_names(x, keep), None)
     unit = "input" if units is None else "distinct input"
-    split = Split.make(len(x), groups=units, unit=unit, seed=seed, name="data")
+    split = Split.make(len(x), groups=units, unit=unit, seed=seed, name="tokens")
 
     whole = Batch(x, y, keep, units)
     seen = np.concatenate([split.select, split.fit])
@@ -78,10 +89,10 @@ def _tokens(
     if is_data_model(data):
         require(mask is None, "mask", "must be left out, a data model draws no padding", mask)
         drawn = data.sample(limit or sequences_wanted(layer, num_heads, data.tokens), seed=seed)
-        require(not isinstance(drawn, tuple), "data", "must be a data model without labels", data)
+        require(not isinstance(drawn, tuple), "tokens", "must be a data model without labels", data)
         return np.asarray(drawn).astype(layer.dtype, copy=False), None
-    x = to_numpy(data, "data")
-    require(x.ndim == 3 and len(x) >= 1, "data", "must have shape (n, k, d)", x)
+    x = to_numpy(data, "tokens")
+    require(x.ndim == 3 and len(x) >= 1, "tokens", "must have shape (n, k, d)", x)
     chosen = _choose(len(x), limit or sequences_wanted(layer, num_heads, x.shape[1]), seed)
     return x[chosen], None if mask is None else as_mask(mask, x)[chosen]
 

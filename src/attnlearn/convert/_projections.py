@@ -75,11 +75,12 @@ def to_qkv_proj(
     output: str = "o_proj",
     prefix: str = "",
     tolerance: float | None = None,
+    kv_heads: int | None = None,
 ) -> dict[str, np.ndarray]:
     """State dict q_proj, k_proj, v_proj and o_proj or out_proj (`output`), weights (out, in), with biases.
 
     `head_dim` defaults to the smallest that holds every head (see `to_qkvo`); the scores are to be divided by
-    its square root, as every model of this family does.
+    its square root, as every model of this family does. With `kv_heads` consecutive heads share a key and a value.
 
     >>> state = to_qkv_proj(AttentionLayer.random(2, 6, rank=3), prefix="self_attn.")
     >>> state["self_attn.q_proj.weight"].shape
@@ -87,7 +88,7 @@ def to_qkv_proj(
     """
     require(output in ("o_proj", "out_proj"), "output", "must be 'o_proj' or 'out_proj'", output)
     parts = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": output}
-    roles = linear_tensors(to_qkvo(layer, rank=head_dim, tolerance=tolerance))
+    roles = linear_tensors(to_qkvo(layer, rank=head_dim, tolerance=tolerance, kv_heads=kv_heads))
     return {
         f"{prefix}{parts[role.split('.')[0]]}.{role.split('.')[1]}": tensor for role, tensor in roles.items()
     }

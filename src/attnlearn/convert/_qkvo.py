@@ -20,6 +20,7 @@ from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn._types import ArrayLike
 from attnlearn.convert._calibration import LAYER_COPIES, export_tolerance
 from attnlearn.convert._check import Source, rows, self_check
+from attnlearn.convert._shared import shared_factors
 from attnlearn.engine._threads import limited_blas
 
 
@@ -93,8 +94,11 @@ def to_qkvo(
     rank: int | None = None,
     scale: float | None = None,
     tolerance: float | None = None,
+    kv_heads: int | None = None,
 ) -> QKVO:
     """Per-head arrays of the layer in the balanced gauge: wq^T wq + bq bq^T = wk^T wk, wv^T wv = wo wo^T.
+
+    With `kv_heads` consecutive heads share a key and a value; a layer whose heads do not is refused.
 
     `rank` is the head dimension (default: the smallest that loses at most `tolerance` of any head, which is
     64 machine epsilons unless given); `scale` is the factor that the scores will be multiplied by (default
@@ -108,12 +112,15 @@ def to_qkvo(
     tolerance = export_tolerance(layer.dtype) if tolerance is None else tolerance
     # Heads are small matrices: on a busy machine BLAS threads that wait for each other cost more than they give.
     with limited_blas(1):
-        factors = layer.factors(rank, tolerance)
-    m, _, r = factors.query.shape
+        if kv_heads is None or kv_heads == layer.num_heads:
+            factors = layer.factors(rank, tolerance)
+        else:
+            factors = shared_factors(layer, kv_heads, rank, tolerance)
+    r = factors.query.shape[2]
     scale = float(r**-0.5 if scale is None else scale)
     require(bool(np.isfinite(scale)) and scale > 0, "scale", "must be a finite number > 0", scale)
     root = layer.dtype.type(scale**-0.5)
-    zeros = np.zeros((m, r), layer.dtype)
+    zeros = np.zeros((len(factors.key), r), layer.dtype)
     return QKVO(
         factors.query * root,
         factors.key * root,

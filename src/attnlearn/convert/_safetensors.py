@@ -92,11 +92,13 @@ def save_layout(
     layout: str,
     prefix: str | None = None,
     tolerance: float | None = None,
+    kv_heads: int | None = None,
 ) -> None:
     """Write the layer as safetensors in the layout of another source, so that the source can load the file.
 
     `layout` is one of "attnlearn", "qkvo", "torch", "bert", "albert", "vit", "o_proj", "out_proj", "gpt2",
-    "transformer_lens". Head dimensions and ranks as in the matching `to_` function.
+    "transformer_lens". Head dimensions and ranks as in the matching `to_` function. `kv_heads` is the number of keys and values that
+    consecutive heads share; the layouts "qkvo", "o_proj" and "out_proj" write each once, and the others repeat it for every head.
 
     >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
     >>> save_layout(AttentionLayer.random(2, 6, rank=3), path, layout="o_proj", prefix="self_attn.")
@@ -108,6 +110,8 @@ def save_layout(
         layer.save(path)
         return
     options: dict[str, Any] = {"tolerance": tolerance}
+    if layout in SHARING:
+        options["kv_heads"] = kv_heads
     if prefix is not None:
         options["prefix"] = prefix if prefix.endswith(".") or not prefix else f"{prefix}."
     tensors, scale = WRITABLE[layout](layer, options)
@@ -145,7 +149,7 @@ def layout_of(path: str | os.PathLike[str], *, prefix: str | None = None) -> tup
 
 
 def _plain(layer: AttentionLayer, options: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
-    arrays = to_qkvo(layer, tolerance=options["tolerance"])
+    arrays = to_qkvo(layer, tolerance=options["tolerance"], kv_heads=options["kv_heads"])
     prefix = options.get("prefix", "")
     return {prefix + name: array for name, array in arrays._asdict().items() if name != "scale"}, arrays.scale
 
@@ -174,6 +178,8 @@ WRITABLE: dict[str, Any] = {
     "transformer_lens": _writer(to_transformer_lens, "W_Q", lambda t, m: t.shape[2]),
 }
 """Layouts that `save_layout` writes."""
+SHARING = ("qkvo", "o_proj", "out_proj")
+"""Layouts in which heads may share a key and a value."""
 
 
 def _own(

@@ -105,23 +105,38 @@ def _standard_errors(stats: dict[str, Any], document: dict[str, Any]) -> Section
 
 
 def _curve(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
-    """Error for every smaller number of heads (compress)."""
+    """Error against what a token costs, and against the heads where these were counted (compress)."""
     curve = stats.get("curve")
     if not curve:
         return None
+    heads = [("heads", "heads kept")] if len({row["heads"] for row in curve}) > 1 else []
+    sizes = [size for size in SIZES if size[0] in curve[0]]
     return Section(
-        "Error for every smaller number of heads",
-        "What each further head removed costs.",
-        displays=[
-            Lines(
-                "Error against heads kept",
-                "Relative error of the outputs after refitting.",
-                series=(Series("error", [row["heads"] for row in curve], [row["error"] for row in curve]),),
-                x_label="heads kept",
-                y_label="relative error",
-                log_y=True,
-            )
-        ],
+        "What every smaller size costs",
+        "The error of each size that was fitted, on examples that were not.",
+        displays=[_against(curve, key, label) for key, label in [*heads, *sizes]],
+    )
+
+
+SIZES = (("kv_floats", "floats kept for each token"), ("parameters", "parameters"))
+
+
+def _against(curve: list[dict[str, Any]], key: str, label: str) -> Lines:
+    """Errors against one size; where several shapes have the same, all of them, and the best of those that are no larger as a line."""
+    rows = sorted(curve, key=lambda row: (row[key], -row["error"]))
+    best = [min(other["error"] for other in curve if other[key] <= row[key]) for row in rows]
+    series = [Series("best", [row[key] for row in rows], best)]
+    for kind, chosen in (("shared keys and values", False), ("one latent", True)):
+        own = [row for row in rows if (row.get("latent") is not None) is chosen]
+        if own and len(own) < len(rows):
+            series.append(Series(kind, [row[key] for row in own], [row["error"] for row in own]))
+    return Lines(
+        f"Error against {label}",
+        "Relative error of the outputs after refitting.",
+        series=tuple(series),
+        x_label=label,
+        y_label="relative error",
+        log_y=True,
     )
 
 

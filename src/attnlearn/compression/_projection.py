@@ -1,0 +1,134 @@
+"""Variable projection for factored layers: the squared error at the best O and b, and its gradient in all other factors.
+
+    F = P [O; b],   P = [alpha_1 X V_1, ..., alpha_m X V_m, 1],   alpha_i = softmax((X, 1) Q_i K_i^T X^T)
+
+P has one column for each coordinate of each head's value, so W is fitted with its rank limited from the first step on. At the best O
+and b the gradient of the error in Q, K and V is the partial one (O and b do not move it to first order), so it costs one backward pass.
+
+Cost of one evaluation: O(rows (d (3 m r) + m r (k + o))), a few passes of the layer itself. What can fail: scores that
+overflow at a trial point give a cost that is not finite, which the line search refuses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlearn._attention import row_sums, weigh
+from attnlearn.compression import _calibration as calibration
+from attnlearn.compression._factored import Factored
+from attnlearn.scores._products import pair, project, project_back
+from attnlearn.solve._calibration import RIDGE, in_precision
+from attnlearn.solve._chunks import Chunk, Chunks, Pieces, cache_bytes
+from attnlearn.solve._regress import inverse_factor
+
+
+class Local(NamedTuple):
+    """What one chunk keeps for the way back: queries, keys, values (n, k, heads, r), patterns (n, k, m, k) and P."""
+
+    queries: np.ndarray
+    keys: np.ndarray
+    values: np.ndarray
+    alpha: np.ndarray
+    columns: np.ndarray
+
+
+class Value(NamedTuple):
+    """The squared error over the squares of the outputs about their mean, its gradient, and [O; b] (m r + 1, o)."""
+
+    cost: float
+    gradient: Factored
+    linear: np.ndarray
+
+
+class Projection:
+    """The error of factored layers on some examples in white coordinates."""
+
+    def __init__(self, chunks: Chunks, causal: bool, total: float) -> None:
+        self.chunks, self.causal, self.total = chunks, causal, total
+
+    def __call__(self, at: Factored) -> Value:
+        """The value at these factors, in the precision of the examples."""
+        opened = at.opened().astype(self.chunks.dtype)
+        local = self._local(opened)
+        linear = self._solved(local)[0].astype(self.chunks.dtype)
+        cost, *gradient = local.sum(_backward, self.chunks, given=(opened, linear))
+        found = Factored(*(2 / self.total * np.asarray(part, np.float64) for part in gradient))
+        return Value(cost / self.total, at.closed(found), linear)
+
+    def linear(self, at: Factored) -> np.ndarray:
+        """The best [O; b] in float64, corrected with true residuals."""
+        local = self._local(at.opened().astype(self.chunks.dtype))
+        linear, factor = self._solved(local)
+        for _ in range(calibration.CORRECTIONS):
+            linear = linear - factor.T @ (factor @ local.sum(_removable, self.chunks, given=(linear,)))
+        return linear
+
+    def _local(self, opened: Factored) -> Pieces:
+        """What every chunk keeps, or computes again where that takes too much memory."""
+        m, _, r = opened.query.shape
+        numbers = self.chunks.rows * m * (self.chunks[0].x.shape[1] + 4 * r)
+        keep = numbers * self.chunks.dtype.itemsize <= cache_bytes()
+        work = self.chunks.multiplications(m * r + 1)
+        return self.chunks.derive(_forward, given=(opened, self.causal), keep=keep, work=work)
+
+    def _solved(self, local: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        """[O; b] from the normal equations, and L^-1 of P^T P."""
+        matrix, moment = local.sum(_normal, self.chunks)
+        factor = inverse_factor(matrix, in_precision(RIDGE, self.chunks.dtype))
+        return factor.T @ (factor @ moment), factor
+
+
+def _normal(local: Local, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+    """P^T P and P^T Y of one chunk."""
+    p = local.columns
+    return (p.T @ p).astype(np.float64), (p.T @ chunk.y.reshape(len(p), -1)).astype(np.float64)
+
+
+def _removable(local: Local, chunk: Chunk, linear: np.ndarray) -> np.ndarray:
+    """P^T (P [O; b] - Y) of one chunk, in float64."""
+    p = local.columns.astype(np.float64)
+    return p.T @ (p @ linear - chunk.y.reshape(len(p), -1))
+
+
+def _forward(chunk: Chunk, at: Factored, causal: bool) -> Local:
+    """Patterns and the columns P of one chunk."""
+    x, share = chunk.x, at.share
+    queries = project(x, at.query[:, :-1])
+    queries += at.query[:, -1]
+    keys, values = (np.repeat(project(x, part), share, axis=2) for part in (at.key, at.value))
+    alpha = weigh(pair(queries, keys), chunk.keep, causal)
+    mixed = np.empty(values.shape, x.dtype)
+    np.matmul(alpha.transpose(0, 2, 1, 3), values.transpose(0, 2, 1, 3), out=mixed.transpose(0, 2, 1, 3))
+    rows = mixed.reshape(alpha.shape[0] * alpha.shape[1], -1)
+    ones = np.ones((len(rows), 1), x.dtype) if chunk.keep is None else chunk.keep.reshape(-1, 1)
+    return Local(queries, keys, values, alpha, np.concatenate([rows, ones], axis=1))
+
+
+def _backward(
+    local: Local, chunk: Chunk, at: Factored, linear: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """The squared error of one chunk, and half its gradient in query, key and value."""
+    rest = local.columns @ linear
+    rest -= chunk.y.reshape(len(rest), -1)
+    change = (rest @ linear[:-1].T).reshape(local.values.shape)
+    by_head = local.alpha.transpose(0, 2, 1, 3)
+    weights = pair(change, local.values)
+    weights *= local.alpha
+    weights -= local.alpha * row_sums(weights)
+    queries, keys, values = (np.empty_like(local.queries) for _ in range(3))
+    along = weights.transpose(0, 2, 1, 3)
+    np.matmul(along, local.keys.transpose(0, 2, 1, 3), out=queries.transpose(0, 2, 1, 3))
+    np.matmul(along.swapaxes(2, 3), local.queries.transpose(0, 2, 1, 3), out=keys.transpose(0, 2, 1, 3))
+    np.matmul(by_head.swapaxes(2, 3), change.transpose(0, 2, 1, 3), out=values.transpose(0, 2, 1, 3))
+    m, _, r = at.query.shape
+    query = np.concatenate([project_back(chunk.x, queries), queries.reshape(-1, m, 1, r).sum(axis=0)], axis=1)
+    key, value = (project_back(chunk.x, _together(part, at.share)) for part in (keys, values))
+    return float(np.vdot(rest, rest)), query, key, value
+
+
+def _together(parts: np.ndarray, share: int) -> np.ndarray:
+    """Sums over the heads that share a key or a value (n, k, m / share, r)."""
+    n, k, m, r = parts.shape
+    return parts if share == 1 else parts.reshape(n, k, m // share, share, r).sum(axis=3)
