@@ -43,6 +43,7 @@ SUITES = (
     "extract",
     "training",
     "sculpt",
+    "papers",
     "compress",
     "scale",
     "conditions",

@@ -29,7 +29,14 @@ PARTS = {
         "violations": 0,
     },
     "examples": {"sizes": [10, 20], "gaps": [[0.2], [0.1]], "slope": -1.0, "draws": 1, "steps": 5},
-    "attention": {"rows": [{"steps": 1, "share": 0.1, "largest_head": 0.2}] * 2, "uniform_share": 0.1},
+    "attention": {"rows": [{"steps": 1, "share": [0.1], "largest_head": [0.2]}] * 2, "uniform_share": 0.1},
+    "unattained": {
+        "starts": {"zero": [0.3, 0.4]},
+        "looking": {"0": [0.4, 0.4], "2": [0.9, 1.0]},
+        "limit": 2.2,
+        "uniform": 0.4,
+        "draws": 2,
+    },
     "heads": {
         "target": 0.1,
         "rows": [

@@ -7,7 +7,8 @@ import pytest
 
 from attnlearn.data import TokenizedMixture
 from attnlearn.reproduce import plot_optimization
-from attnlearn.reproduce._optimization import CLAIMS, margin_bound, starts_claim
+from attnlearn.reproduce._margins import margin_bound
+from attnlearn.reproduce._optimization import CLAIMS, starts_claim
 from attnlearn.training import AttentionModel, Weights
 from attnlearn.training._model import equal_scales
 from attnlearn.training._tangent import combine_gradients
@@ -62,14 +63,15 @@ def test_starts_satisfy_their_conditions_and_exceed_the_bound(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heads", "protocol", "examples", "attention", "bound"])
+@pytest.mark.parametrize("name", ["heads", "protocol", "examples", "unattained", "attention", "bound"])
 def test_claim_runs_and_draws(name, seed, tmp_path):
     claim = CLAIMS[name](seed=seed, quick=True)
     json.dumps({key: value for key, value in claim.items() if key != "curves"}, allow_nan=False)
     plot_optimization({name: claim}, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
     if name == "attention":
-        assert claim["rows"][-1]["share"] > claim["rows"][0]["share"] > 0.9 * claim["uniform_share"]
+        shares = [np.mean(row["share"]) for row in claim["rows"]]
+        assert shares[-1] > shares[0] > 0.9 * claim["uniform_share"]
     if name == "protocol":
         assert [len(row["constant"]["test_loss"]) for row in claim["rows"]] == [claim["trials"]] * 3
         assert all(
@@ -78,5 +80,5 @@ def test_claim_runs_and_draws(name, seed, tmp_path):
         slower = [np.mean(row["constant"]["attention"]) for row in claim["rows"]]
         assert slower[0] > slower[1] > slower[2] > 0.9 * claim["uniform_share"]
     if name == "bound":
-        assert claim["violations"] == 0
-        assert claim["ratio"] >= 1
+        assert claim["violations"] == [0] * len(claim["ratios"])
+        assert min(claim["ratios"]) >= 1

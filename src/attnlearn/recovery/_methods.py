@@ -58,6 +58,8 @@ class Method:
     """How the token scale is chosen when a data model is given; None leaves its tokens as they are."""
     check: Callable[[Trail], Check] | None = None
     """A check of its own, made from the last trail, for the certificate."""
+    heads: tuple[int, ...] | None = None
+    """The numbers of heads of which the caller must name one; None asks for nothing."""
     route: Callable[[Problem, Units, int | None], Route] | None = None
     """What runs instead of a table, from problem, units and the limit of memory."""
 
@@ -97,7 +99,12 @@ def _sculpt(config: Any, drawn: Drawn | None) -> Method:
     require(isinstance(config, SculptConfig), "config", "must be a SculptConfig", config)
     held = min(config.held_examples, config.num_examples)
     return Method(
-        "sculpt", sculpt_table(config, drawn), config, held, check=lambda trail: body_check(trail.body)
+        "sculpt",
+        sculpt_table(config, drawn),
+        config,
+        held,
+        check=lambda trail: body_check(trail.body),
+        heads=(1, 2) if config.faithful else None,
     )
 
 

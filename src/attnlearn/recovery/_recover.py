@@ -98,6 +98,8 @@ def recover(
     )  # fmt: skip
     given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed)
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
+    told = chosen.heads is None or num_heads in chosen.heads
+    require(told, "num_heads", f"must be one of {chosen.heads} with this config", num_heads)
     kind = kind_of(positions)
     if kind is not None:
         given.check_positions(alone=start is None and config is None and method == "auto")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean, median
 from typing import Any
 
 from attnlearn._verdict import Verdict
@@ -85,10 +86,10 @@ def _attended(part: dict[str, Any]) -> list[Display]:
     return [
         Lines(
             "Attention on the tokens that carry the label",
-            "Share of attention, over training.",
+            "Share of attention, over training, mean over seeds.",
             series=(
-                Series("all heads", steps, [row["share"] for row in part["rows"]]),
-                Series("best head", steps, [row["largest_head"] for row in part["rows"]]),
+                Series("all heads", steps, [fmean(row["share"]) for row in part["rows"]]),
+                Series("best head", steps, [fmean(row["largest_head"]) for row in part["rows"]]),
             ),
             x_label="steps",
             y_label="share",
@@ -101,7 +102,7 @@ def _attended(part: dict[str, Any]) -> list[Display]:
 def _heads(part: dict[str, Any]) -> list[Display]:
     heads = [row["heads"] for row in part["rows"]]
 
-    def median(rule: str) -> list[float | None]:
+    def middle(rule: str) -> list[float | None]:
         runs = [
             sorted(s if s >= 0 else float("inf") for s in row[rule]["steps_to_target"])
             for row in part["rows"]
@@ -113,8 +114,8 @@ def _heads(part: dict[str, Any]) -> list[Display]:
             f"Steps to loss {part['target']:g}",
             "Median over seeds; a run that does not get there is left out.",
             series=(
-                Series("one step for all", heads, median("common")),
-                Series("step like √H", heads, median("sqrt")),
+                Series("one step for all", heads, middle("common")),
+                Series("step like √H", heads, middle("sqrt")),
             ),
             x_label="heads",
             y_label="steps",
@@ -161,7 +162,24 @@ def _starts(part: dict[str, Any]) -> list[Display]:
     ]
 
 
+def _unattained(part: dict[str, Any]) -> list[Display]:
+    strengths = [float(name) for name in part["looking"]]
+    margins = [median(found) for found in part["looking"].values()]
+    starts = tuple((f"{name} start", median(found)) for name, found in part["starts"].items())
+    return [
+        Lines(
+            "Margins that no start attains",
+            "Tangent margin at weights whose attention prefers the relevant tokens, median over draws; the starts as levels.",
+            series=(Series("attention prefers relevant keys", strengths, margins),),
+            x_label="score of relevant keys",
+            y_label="margin",
+            levels=(*starts, ("read-out at full attention", part["limit"])),
+        )
+    ]
+
+
 _DISPLAYS = {
+    "unattained": _unattained,
     "bound": _bound,
     "examples": _examples,
     "attention": _attended,

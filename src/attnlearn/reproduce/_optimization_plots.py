@@ -95,13 +95,38 @@ def _plot_starts(axes: Any, claim: dict[str, Any]) -> None:
 
 def _plot_attention(axes: Any, claim: dict[str, Any]) -> None:
     steps = [row["steps"] for row in claim["rows"]]
-    axes.plot(steps, [row["share"] for row in claim["rows"]], "o-", label="all heads")
-    axes.plot(steps, [row["largest_head"] for row in claim["rows"]], "s-", label="best head")
+    for number, (name, label) in enumerate((("share", "all heads"), ("largest_head", "best head"))):
+        found = np.array([row[name] for row in claim["rows"]])
+        axes.plot(steps, found.mean(axis=1), "o-", color=f"C{number}", label=label)
+        axes.fill_between(steps, found.min(axis=1), found.max(axis=1), color=f"C{number}", alpha=0.2)
     axes.axhline(claim["uniform_share"], linestyle="--", color="black", label="uniform")
     axes.set(
         xscale="log", xlabel="steps", ylabel="attention on relevant tokens", title="where attention goes"
     )
     axes.legend(fontsize=8)
+
+
+def _plot_unattained(axes: Any, claim: dict[str, Any]) -> None:
+    """Margins along weights that look more and more at the relevant tokens; the starts are at the left."""
+    strengths = [float(name) for name in claim["looking"]]
+    found = np.array(list(claim["looking"].values()))
+    axes.plot(strengths, np.median(found, axis=1), "o-", label="attention prefers relevant keys")
+    axes.fill_between(strengths, found.min(axis=1), found.max(axis=1), alpha=0.2)
+    for number, (name, margins) in enumerate(claim["starts"].items()):
+        axes.plot(
+            [-0.3] * len(margins), margins, "s", color=f"C{number + 1}", markersize=4, label=f"{name} start"
+        )
+    axes.axhline(
+        claim["uniform"], linestyle=":", color="black", label="read-out, uniform attention, no noise"
+    )
+    axes.axhline(claim["limit"], linestyle="--", color="black", label="read-out, full attention")
+    axes.set(
+        xlabel="score of relevant keys",
+        ylabel="tangent margin",
+        title="margins that no start attains",
+        ylim=(0, None),
+    )
+    axes.legend(fontsize=6)
 
 
 def _plot_protocol(axes: Any, claim: dict[str, Any], rule: str, title: str) -> None:
@@ -137,6 +162,7 @@ _PANELS = {
     "slack": _plot_slack,
     "examples": _plot_examples,
     "starts": _plot_starts,
+    "unattained": _plot_unattained,
     "attention": _plot_attention,
     "protocol": _plot_paper,
     "protocol_sqrt": _plot_ours,

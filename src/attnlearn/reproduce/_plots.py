@@ -39,8 +39,14 @@ def plot_hardness(figures: dict[str, Any], path: Any) -> None:
 
 
 def plot_learning(figures: dict[str, Any], path: Any) -> None:
-    """Widths by round, errors and seconds by size."""
-    plot_panels(dict.fromkeys(_LEARNING, figures["learning"]), _LEARNING, path)
+    """Widths by round, the body in the plane of its heads, errors and seconds by size, the paper's steps beside ours."""
+    points = figures["learning"]["points"]
+    shown = {
+        "section": any(point.get("sections") for point in points),
+        "steps": any(point.get("by_step") for point in points),
+    }
+    panels = [name for name in _LEARNING if shown.get(name, True)]
+    plot_panels(dict.fromkeys(panels, figures["learning"]), _LEARNING, path)
 
 
 def _plot_wall(axes: Any, claim: dict[str, Any], family: str) -> None:
@@ -135,7 +141,61 @@ def _plot_cost(axes: Any, claim: dict[str, Any]) -> None:
 
 
 def _sizes(points: list[dict[str, Any]]) -> list[str]:
-    return [f"{point['dim']},{point['tokens']},{point['heads']}" for point in points]
+    return [_size(point) for point in points]
+
+
+def plot_section(axes: Any, claim: dict[str, Any]) -> None:
+    """The body by round in the plane of the two heads: its shadow, its section, and the heads."""
+    cuts = next(point["sections"] for point in claim["points"] if point.get("sections"))
+    for cut in cuts:
+        colour = f"C{cut['round'] - 1}"
+        shadow, inner = np.array(cut["shadow"]), np.array(cut["section"])
+        label = f"round {cut['round']}, tolerance {cut['tolerance']:.2g}"
+        axes.fill(*shadow.T, facecolor=colour, alpha=0.15)
+        axes.plot(*np.concatenate([shadow, shadow[:1]]).T, color=colour, label=label)
+        if len(inner):
+            axes.fill(*inner.T, color=colour, alpha=0.7)
+    heads = np.array(cuts[-1]["heads"])
+    axes.plot(*heads.T, "ko", label="heads")
+    axes.plot(*heads.T, "k:", linewidth=1)
+    axes.set(
+        xlabel="along the hull",
+        ylabel="from 0 to the hull",
+        title="the body in the plane of its heads (‖Theta‖ = 1)",
+    )
+    axes.margins(y=0.25)
+    axes.legend(fontsize=6, loc="lower center")
+
+
+def plot_steps(axes: Any, claim: dict[str, Any]) -> None:
+    """Error of the weights before the last fit with one step of the paper, with all, with none; what ended early is at the top."""
+    points = [point for point in claim["points"] if point.get("by_step")]
+    names = list(dict.fromkeys(name for point in points for name in point["by_step"]))
+    sizes = list(dict.fromkeys(_size(point) for point in points))
+    for number, size in enumerate(sizes):
+        runs = [point["by_step"] for point in points if _size(point) == size]
+        place = np.arange(len(names)) + 0.12 * (number - (len(sizes) - 1) / 2)
+        for run in runs:
+            errors = [run.get(name, {}).get("weights_error") for name in names]
+            axes.semilogy(
+                place, [np.nan if e is None else e for e in errors], "o", color=f"C{number}", markersize=4
+            )
+            ended = [i for i, name in enumerate(names) if name in run and errors[i] is None]
+            axes.semilogy(place[ended], [2.0] * len(ended), "x", color=f"C{number}")
+        axes.plot([], [], "o", color=f"C{number}", label=f"d,k,m = {size}")
+    axes.plot([], [], "kx", label="ended before an answer")
+    shown = {"ours": "none", "paper": "all"}
+    axes.set_xticks(range(len(names)), [shown.get(name, name) for name in names])
+    axes.set(
+        xlabel="steps of the paper in place of ours",
+        ylabel="error of Theta, W before refine",
+        title="what each replacement buys",
+    )
+    axes.legend(fontsize=6)
+
+
+def _size(point: dict[str, Any]) -> str:
+    return f"{point['dim']},{point['tokens']},{point['heads']}"
 
 
 _HARDNESS = {
@@ -143,4 +203,10 @@ _HARDNESS = {
     "elimination": _plot_elimination,
     "dial": _plot_dial,
 }
-_LEARNING = {"widths": _plot_widths, "errors": _plot_errors, "cost": _plot_cost}
+_LEARNING = {
+    "widths": _plot_widths,
+    "section": plot_section,
+    "errors": _plot_errors,
+    "steps": plot_steps,
+    "cost": _plot_cost,
+}

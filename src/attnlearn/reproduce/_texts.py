@@ -63,8 +63,17 @@ def _starts(claim: dict[str, Any]) -> str:
 
 
 def _attention(claim: dict[str, Any]) -> str:
-    shares = ", ".join(f"{row['steps']}: {row['share']:.2f}" for row in claim["rows"])
+    shares = ", ".join(f"{row['steps']}: {np.mean(row['share']):.2f}" for row in claim["rows"])
     return f"share of attention on relevant tokens by steps, {shares} (uniform {claim['uniform_share']:.2f})"
+
+
+def _unattained(claim: dict[str, Any]) -> str:
+    starts = ", ".join(f"{name} {np.median(found):.2g}" for name, found in claim["starts"].items())
+    looking = ", ".join(f"{name}: {np.median(found):.2g}" for name, found in claim["looking"].items())
+    return (
+        f"median tangent margin at the starts, {starts}; at weights that score relevant keys higher, by score, {looking} "
+        f"(the read-out alone: {claim['uniform']:.2g} at uniform attention, {claim['limit']:.2g} at full attention)"
+    )
 
 
 def _protocol(claim: dict[str, Any]) -> str:
@@ -77,7 +86,8 @@ def _protocol(claim: dict[str, Any]) -> str:
 
 
 def _bound(claim: dict[str, Any]) -> str:
-    return f"run-verified bound over measured mean {claim['ratio']:.2f}, {claim['violations']} violations"
+    ratios = ", ".join(f"{ratio:.2f}" for ratio in claim["ratios"])
+    return f"run-verified bound over measured mean of {len(claim['ratios'])} runs {ratios}; violations {sum(claim['violations'])}"
 
 
 _TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -85,6 +95,7 @@ _TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "examples": _examples,
     "starts": _starts,
     "attention": _attention,
+    "unattained": _unattained,
     "protocol": _protocol,
     "bound": _bound,
 }

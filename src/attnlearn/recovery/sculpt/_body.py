@@ -72,6 +72,15 @@ class Body:
                     return body
         raise AttnlearnError("the body is empty")
 
+    @classmethod
+    def box(cls, sides: Float[np.ndarray, "p"]) -> Body:
+        """The box |theta_j| <= sides_j."""
+        return cls(np.diag(1 / sides), np.zeros(len(sides)), NO_HALF_SPACES, radius=10 * float(sides.max()))
+
+    def constraints(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Every slab and half-space as rows with lower and upper limits."""
+        return self._rows(np.arange(len(self.offsets) + len(self.half_spaces.thresholds)))
+
     @property
     def reach(self) -> float:
         """Half-width of every slab in its own units: 1 and the inflation."""

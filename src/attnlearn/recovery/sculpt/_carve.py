@@ -35,6 +35,7 @@ from attnlearn.recovery.sculpt._certify_rows import (
 )
 from attnlearn.recovery.sculpt._diagnose import reason_of
 from attnlearn.recovery.sculpt._hull import Hull, base_norm, count_heads, fit_hull, half_disagreement
+from attnlearn.recovery.sculpt._paper_sum import margin_sum
 from attnlearn.recovery.sculpt._slabs import Slabs, slabs_of
 from attnlearn.recovery.sculpt._state import Problem, State
 from attnlearn.recovery.sculpt._sum import doubt, refine_sum, sum_of_singles
@@ -94,6 +95,7 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
     """
     need = problem.config.slabs_per_unknown * unknowns(state)
     first = state.minimum_norm is None
+    again = first and not problem.config.as_paper("sum")
     most = np.inf if first else calibration.READ_GROWTH * state.examples_read
     reader, slabs, looked = Reader(problem, state, tools.engine), None, 0
     while True:
@@ -105,7 +107,7 @@ def gather(problem: Problem, state: State, tolerance: float, tools: Tools) -> tu
         state = read_on(state, reader, min(1 + before // 10, calibration.STRIDE))
         if state.batches_read == before:
             return state, slabs
-        if first and doubt(state) > calibration.SUM_DOUBT and state.batches_read >= 2 * looked:
+        if again and doubt(state) > calibration.SUM_DOUBT and state.batches_read >= 2 * looked:
             looked, state = state.batches_read, sum_of_singles(state, single_rows(state))
             reader = Reader(problem, state, tools.engine)
 
@@ -132,7 +134,10 @@ def one_round(problem: Problem, state: State, slabs: Slabs, tools: Tools) -> tup
         "width": max(widths["widths_across"]) / base_norm(hull),
         **widths,
     }
-    state, info["sum"] = refine_sum(state, single_rows(state))
+    if problem.config.as_paper("sum"):
+        state, info["sum"] = margin_sum(problem, state)
+    else:
+        state, info["sum"] = refine_sum(state, single_rows(state))
     info["sum_error"] = doubt(state)
     return state, info
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from attnlearn._errors import require
 from attnlearn.recovery.sculpt import _calibration as calibration
 
+PAPER_STEPS = ("sum", "span", "search")
+"""The steps of the paper that ours replace: the sum by correlation, the span by membership queries, all tuples of a net."""
+
 
 @dataclass(frozen=True)
 class SculptConfig:
@@ -17,7 +20,8 @@ class SculptConfig:
     every round, at most `max_rounds` times. `window`: a row is used only if its smaller attention weight is at
     least so many tolerances; `rivalry`: and if the second-best pair is so many times worse. `slabs_per_unknown`
     slabs are gathered before a body is built. `narrow` ends the alternation: the body's width across the hull over the
-    hull's distance from 0. `refine=False` ends with the answer of the search.
+    hull's distance from 0. `refine=False` ends with the answer of the search. `faithful=True` runs the paper's own steps in
+    place of ours, for one or two heads (docs/sculpting.md); a tuple of names from `PAPER_STEPS` runs these alone.
 
     >>> SculptConfig(refine=False).tolerance
     0.05
@@ -38,6 +42,7 @@ class SculptConfig:
     starts: int = 24
     search_sequences: int = 1_500
     refine: bool = True
+    faithful: bool | tuple[str, ...] = False
 
     def __post_init__(self) -> None:
         require(self.num_examples >= 1, "num_examples", "must be at least 1", self.num_examples)
@@ -56,3 +61,16 @@ class SculptConfig:
         require(self.net_points >= 3, "net_points", "must be at least 3", self.net_points)
         require(self.starts >= 1, "starts", "must be at least 1", self.starts)
         require(self.search_sequences >= 50, "search_sequences", "must be at least 50", self.search_sequences)
+        names = self.faithful if isinstance(self.faithful, tuple) else ()
+        known = isinstance(self.faithful, bool | tuple) and set(names) <= set(PAPER_STEPS)
+        require(
+            known, "faithful", f"must be true, false or a tuple of {', '.join(PAPER_STEPS)}", self.faithful
+        )
+
+    def as_paper(self, step: str) -> bool:
+        """Whether this step is the paper's.
+
+        >>> SculptConfig(faithful=True).as_paper("span"), SculptConfig(faithful=("sum",)).as_paper("span")
+        (True, False)
+        """
+        return self.faithful if isinstance(self.faithful, bool) else step in self.faithful

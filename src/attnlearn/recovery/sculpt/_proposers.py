@@ -8,6 +8,8 @@ search      which points of the hull are the heads; W_i by least squares        
 fit         Gauss-Newton on everything                                                       (phase 8)
 condition   which condition of the theorem the layer breaks, where the fit is not exact
 recheck     every kept slab again, with the true singular values
+
+`SculptConfig(faithful=...)` puts the paper's own steps into the rows of crude sum, span and search.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ from attnlearn.recovery.sculpt import _calibration as calibration
 from attnlearn.recovery.sculpt._carve import carve
 from attnlearn.recovery.sculpt._config import SculptConfig
 from attnlearn.recovery.sculpt._diagnose import broken_condition, fitting_layer
+from attnlearn.recovery.sculpt._paper_search import every_tuple
+from attnlearn.recovery.sculpt._paper_span import queried_span
+from attnlearn.recovery.sculpt._paper_sum import correlation_sum
 from attnlearn.recovery.sculpt._recheck import recheck
 from attnlearn.recovery.sculpt._search import search
 from attnlearn.recovery.sculpt._source import FitSide, OnDemand
@@ -148,9 +153,9 @@ def sculpt_table(config: SculptConfig, drawn: tuple[Any, Any, int] | None) -> tu
     seen = Seen(config, drawn)
     carved = partial(carve, attempt=attempt_target)
     return (
-        SculptPhase("crude sum", "always", seen, crude_sum),
+        SculptPhase("crude sum", "always", seen, first_sum(config)),
         SculptPhase("carve", "a first sum was found", seen, carved),
-        SculptPhase("span", "a body was carved", seen, span),
+        SculptPhase("span", "a body was carved", seen, hull_of(config)),
         SculptPhase("search", "the hull of the heads is known", seen, judged_search, last=True),
         BrokenCondition("broken condition", "the heads that were found do not explain the outputs", seen),
         MisfitCause(),
@@ -158,12 +163,23 @@ def sculpt_table(config: SculptConfig, drawn: tuple[Any, Any, int] | None) -> tu
     )
 
 
+def first_sum(config: SculptConfig) -> PhaseFunction:
+    """How the first sum is found: from rows of one token, or by the paper's correlation."""
+    return correlation_sum if config.as_paper("sum") else crude_sum
+
+
+def hull_of(config: SculptConfig) -> PhaseFunction:
+    """How the hull of the heads is found: by null vectors of the slabs, or by membership queries as in the paper."""
+    return queried_span if config.as_paper("span") else span
+
+
 def judged_search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
     """Search among the heads that the slabs show, and among one more as long as that explains select examples better.
 
     Notes whether the answer reaches the target on the select side, and the evidence of the wider hull.
     """
-    state, info = search(problem, state, tools)
+    look = every_tuple if problem.config.as_paper("search") else search
+    state, info = look(problem, state, tools)
     tried = {state.num_heads: info["select_error"]}
     while info["select_error"] > calibration.UNEXPLAINED and may_have_more(problem, state):
         wider, hull = span(with_one_more(problem, state), state, tools)
@@ -185,7 +201,7 @@ def attempt_target(problem: Problem, state: State, tools: Tools) -> State | None
     if problem.target is None:
         return None
     try:
-        state, _ = span(problem, state, tools)
+        state, _ = hull_of(problem.config)(problem, state, tools)
         state, _ = judged_search(problem, state, tools)
     except (Stop, AttnlearnError):
         return None

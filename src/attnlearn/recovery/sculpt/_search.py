@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -42,14 +42,14 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     m = state.num_heads
     config = problem.config
     chunk = problem.examples.take(problem.split.fit[: config.search_sequences])
-    fit = _Fit(as_batch(chunk, state.whitening, bool(state.causal)), state)
+    fit = HullFit(as_batch(chunk, state.whitening, bool(state.causal)), state)
     candidates = [np.zeros((1, 0))] if m == 1 else _candidates(fit, state, config, tools.rng("starts"))
     polished = [fit.polish(points) for points in candidates]
     select = Batch.of(problem.examples, problem.split.select)
     scale = example_scale(Batch.of(problem.examples, problem.split.fit[: config.search_sequences]))
     judged = []
     for points, _ in polished:
-        layer = _layer(state, points, chunk)
+        layer = layer_at(state, points, chunk)
         errors = unit_errors(layer, select, scale)
         judged.append((float(np.sqrt(np.mean(errors**2))), float(errors.max()), layer))
     best = int(np.argmin([entry[0] for entry in judged]))
@@ -65,7 +65,7 @@ def search(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[st
     return dataclasses.replace(state, **info["answer"]), info
 
 
-def _layer(state: State, points: Float[np.ndarray, "m q"], chunk: Any) -> AttentionLayer:
+def layer_at(state: State, points: Float[np.ndarray, "m q"], chunk: Any) -> AttentionLayer:
     """The layer with heads at these points of the hull, in the caller's coordinates, W by least squares."""
     heads = state.base + np.einsum("mq,qfe->mfe", points, state.directions)
     out = chunk.y.shape[2]
@@ -76,7 +76,7 @@ def _layer(state: State, points: Float[np.ndarray, "m q"], chunk: Any) -> Attent
     return AttentionLayer(theta, w, bias, b, causal=bool(state.causal))
 
 
-def _candidates(fit: _Fit, state: State, config: Any, rng: np.random.Generator) -> list[np.ndarray]:
+def _candidates(fit: HullFit, state: State, config: Any, rng: np.random.Generator) -> list[np.ndarray]:
     m = state.num_heads
     pairs = m - 1 == 1
     # Incoherent heads of equal norm lie at this distance from the point of their hull nearest to 0.
@@ -84,7 +84,7 @@ def _candidates(fit: _Fit, state: State, config: Any, rng: np.random.Generator) 
     side = config.net_points if pairs else max(3, round(calibration.NET_TOTAL ** (1 / (m - 1))))
     axis = np.linspace(-reach, reach, side)
     net = np.stack(np.meshgrid(*[axis] * (m - 1), indexing="ij"), axis=-1).reshape(-1, m - 1)
-    cost = _TupleCost(*fit.gram(net))
+    cost = _TupleCost(fit.gram(net))
     if pairs:
         tuples = list(itertools.combinations(range(len(net)), 2))
     else:
@@ -100,11 +100,20 @@ def _candidates(fit: _Fit, state: State, config: Any, rng: np.random.Generator) 
     return [net[list(chosen)] for chosen in found]
 
 
+class Grams(NamedTuple):
+    """Gram matrix of the mixed tokens of all net points and the constant, products with y, ‖y‖^2, columns of a point."""
+
+    gram: Float[np.ndarray, "s s"]
+    right: Float[np.ndarray, "s o"]
+    total: float
+    width: int
+
+
 class _TupleCost:
     """Squared residual of the best W for a tuple of net points, from the Gram matrix of all of them."""
 
-    def __init__(self, gram: np.ndarray, right: np.ndarray, total: float, width: int) -> None:
-        self.gram, self.right, self.total, self.width = gram, right, total, width
+    def __init__(self, grams: Grams) -> None:
+        self.gram, self.right, self.total, self.width = grams
 
     def __call__(self, chosen: Any) -> float:
         places = np.concatenate(
@@ -132,7 +141,7 @@ def _exchange(cost: _TupleCost, start: np.ndarray) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-class _Fit:
+class HullFit:
     """Search examples in white coordinates, with the hull."""
 
     def __init__(self, batch: Any, state: State) -> None:
@@ -144,7 +153,7 @@ class _Fit:
         centred = self.y - self.y.sum(axis=0) / keep.sum()
         self.scale = float(np.sum(centred[keep.reshape(-1)] ** 2))
 
-    def gram(self, net: Float[np.ndarray, "g q"]) -> tuple[np.ndarray, np.ndarray, float, int]:
+    def gram(self, net: Float[np.ndarray, "g q"]) -> Grams:
         """Gram matrix of the mixed tokens of all net points (and the constant), and their products with y."""
         heads = self.base + np.einsum("gq,qfe->gfe", net, self.directions)
         size, width = len(net) * self.base.shape[1] + 1, self.base.shape[1]
@@ -163,7 +172,7 @@ class _Fit:
                 p = np.asarray(p, np.float64)
                 gram += p.T @ p
                 right += p.T @ self.y[start * k : start * k + len(p)]
-        return gram, right, float(np.sum(self.y**2)), width
+        return Grams(gram, right, float(np.sum(self.y**2)), width)
 
     def polish(self, points: Float[np.ndarray, "m q"]) -> tuple[np.ndarray, float]:
         """Levenberg-Marquardt on the coordinates; returns them and the relative residual."""
@@ -176,7 +185,7 @@ class _Fit:
 class _Coordinates:
     """The points of the heads as unknowns of one least-squares problem."""
 
-    def __init__(self, fit: _Fit) -> None:
+    def __init__(self, fit: HullFit) -> None:
         arrays = (fit.base, fit.directions, fit.batch.tokens, fit.keep, fit.y)
         self.arrays, self.causal = [jnp.asarray(array) for array in arrays], fit.causal
 
