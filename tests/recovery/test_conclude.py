@@ -8,7 +8,7 @@ import pytest
 from attnlearn import AttentionLayer, Outcome
 from attnlearn._certificate import Check, Status
 from attnlearn.data import as_examples
-from attnlearn.recovery._conclude import COMPUTED_IN_FLOAT32, Units, conclude
+from attnlearn.recovery._conclude import Units, conclude, named_by_residual
 from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._problem import Need, Problem, Weights
 from attnlearn.recovery._trail import Trail
@@ -56,22 +56,39 @@ def test_noise_has_standard_errors(rng):
     y = y + 1e-3 * y.std() * rng.standard_normal(y.shape)
     noisy = Problem(as_examples(x, y), Split.make(len(x)))
     found = concluded(noisy, TRUTH, Verdict.NOISE)
-    assert found.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert found.outcome is Outcome.RECOVERED
+    assert found.certificate.claim("C1").value["error"] < 0.05
     errors = found.stats["standard_errors"]
     assert errors["noise"] == pytest.approx(1e-3 * y.std(), rel=0.1)
     assert len(errors["theta"]) == len(errors["w"]) == 2
     assert errors["examples"] == len(noisy.split.fit)
 
 
-@pytest.mark.parametrize(("noise", "told"), [(0.0, True), (1e-3, False), (1e-10, False)])
-def test_errors_of_the_size_of_float32_rounding_are_named_in_float64_outputs(noise, told, rng):
+def test_an_accuracy_that_the_noise_does_not_allow_is_said_so(rng):
+    x = tokens(rng, "normal", 1_500, 4, 6)
+    y = TRUTH(x)
+    y = y + 0.3 * y.std() * rng.standard_normal(y.shape)
+    noisy = Problem(as_examples(x, y), Split.make(len(x)), accuracy=0.01)
+    found = concluded(noisy, TRUTH, Verdict.NOISE)
+    assert found.outcome is Outcome.BELOW_NOISE_FLOOR
+    assert found.stats["influence"]["carried_by"] > 100
+    assert len(found.stats["influence"]["worst"]) == 5
+
+
+def test_outputs_that_are_exact_to_float32_are_certified_to_float32(rng):
     """Models often compute their softmax in float32, whatever their dtype."""
     x = tokens(rng, "normal", 1_500, 4, 6)
-    y = TRUTH.astype(np.float32)(x.astype(np.float32)).astype(np.float64) if noise == 0 else TRUTH(x)
-    y = y + noise * y.std() * rng.standard_normal(y.shape)
-    found = concluded(Problem(as_examples(x, y), Split.make(len(x))), TRUTH, Verdict.NOISE)
-    assert found.outcome is Outcome.BELOW_NOISE_FLOOR
-    assert (found.stats.get("remedy") == COMPUTED_IN_FLOAT32) is told
+    y = TRUTH.astype(np.float32)(x.astype(np.float32)).astype(np.float64)
+    whole = Problem(as_examples(x, y), Split.make(len(x)))
+    found = concluded(whole, TRUTH, Verdict.EXACT, fit={"precision": "float32"})
+    assert found.outcome is Outcome.RECOVERED
+    assert found.stats["precision"] == "float32"
+    assert concluded(whole, TRUTH, Verdict.EXACT).outcome is not Outcome.RECOVERED
+
+
+def test_the_residual_names_a_cause_that_the_data_do_not():
+    assert named_by_residual("scores")["diagnosis"]["cause"] == "soft cap"
+    assert named_by_residual("products") == {} == named_by_residual(None)
 
 
 def test_a_misfit_carries_what_the_diagnosis_found(whole):

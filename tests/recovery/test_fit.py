@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
+from attnlearn.data import as_examples
 from attnlearn.engine import Tools
-from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Attempt, Fitting, Start, Verdict, verdict_of
+from attnlearn.recovery._problem import Problem
+from attnlearn.recovery._repairs import fit
+from attnlearn.solve._split import Split
 from attnlearn.solve.refinement import Refined
 
 from ._problems import made_candidate, problem, signals, tokens
@@ -34,22 +37,51 @@ def attempt(error: float, residual: float, stop: str = "noise", *, exact=False, 
         (attempt(0.5, 0.1), Verdict.MEMORISED),
         (attempt(0.01, 1e-12, "floor"), Verdict.MEMORISED),  # rounding on one side only
         (attempt(1e-8, 1e-8, "floor"), Verdict.EXACT),
-        (attempt(0.01, 0.009), Verdict.NOISE),
-        (attempt(0.031, 0.03), Verdict.MISFIT),
-        (attempt(0.5, 0.4, "max_steps"), Verdict.MISFIT),
-        (attempt(1e-8, 1e-12, "max_steps"), Verdict.NOISE),  # too small to be noticed as memorised
     ],
 )
-def test_verdicts(found, expected):
-    assert verdict_of(found, calibration.MISFIT) is expected
+def test_verdicts_that_need_no_test_of_fit(found, expected):
+    assert verdict_of(found, pytest.fail) is expected
 
 
-def test_where_attention_is_weak_a_smaller_error_is_structure():
-    found = attempt(0.01, 0.009)
-    assert verdict_of(found, 0.011) is Verdict.NOISE
-    assert verdict_of(found, 0.009) is Verdict.MISFIT
-    assert verdict_of(attempt(0.01, 0.001), 0.009) is Verdict.MEMORISED
-    assert verdict_of(attempt(0.01, 0.01, exact=True), 0.009) is Verdict.EXACT
+@pytest.mark.parametrize(
+    "found",
+    [
+        attempt(0.01, 0.009),
+        attempt(0.5, 0.4, "max_steps"),
+        attempt(1e-8, 1e-12, "max_steps"),  # too small to be noticed as memorised
+    ],
+)
+def test_the_test_of_fit_and_not_the_size_tells_noise_from_structure(found):
+    assert verdict_of(found, lambda: False) is Verdict.NOISE
+    assert verdict_of(found, lambda: True) is Verdict.MISFIT
+
+
+def test_noise_of_any_size_is_noise_and_a_soft_cap_of_any_size_is_not(rng):
+    x = tokens(rng, "normal", 1_500, 4, 5)
+    scores = 30 * np.tanh(LAYER.scores(x) / 30)
+    weights = np.exp(scores - scores.max(axis=3, keepdims=True))
+    capped = np.einsum("nmab,nbd,mdo->nao", weights / weights.sum(axis=3, keepdims=True), x, LAYER.w)
+    y = LAYER(x)
+    for outputs, expected in (
+        (y + 0.3 * rng.standard_normal(y.shape), Verdict.NOISE),
+        (y + 1e-5 * rng.standard_normal(y.shape), Verdict.NOISE),
+        (capped, Verdict.MISFIT),
+    ):
+        whole = Problem(as_examples(x, outputs), Split.make(len(x)))
+        found = fit(whole, signals(whole), made_candidate(LAYER), Tools())
+        assert found.verdict is expected
+        assert (found.structure == "scores") is (expected is Verdict.MISFIT)
+
+
+def test_a_softmax_in_float32_inside_float64_is_exact_to_float32(rng):
+    x = tokens(rng, "normal", 1_500, 4, 5)
+    scores = LAYER.scores(x).astype(np.float32)
+    weights = np.exp(scores - scores.max(axis=3, keepdims=True))
+    weights = (weights / weights.sum(axis=3, keepdims=True)).astype(np.float64)
+    whole = Problem(as_examples(x, np.einsum("nmab,nbd,mdo->nao", weights, x, LAYER.w)), Split.make(len(x)))
+    found = fit(whole, signals(whole), made_candidate(LAYER), Tools())
+    assert found.verdict is Verdict.EXACT
+    assert found.precision == "float32"
 
 
 def test_settled_fits_end_a_run_and_noise_explains():
@@ -99,7 +131,7 @@ def test_with_a_target_an_attempt_stops_there_unless_it_must_go_beyond(rng):
     near = work.attempt("first", work.proposed)
     assert near.enough
     assert not near.exact
-    assert verdict_of(near, work.signals.misfit) is Verdict.ON_TARGET
+    assert work.verdict(near) is Verdict.ON_TARGET
     beyond = work.attempt("beyond the target", dataclasses.replace(work.proposed, beyond=True))
     assert beyond.exact
 

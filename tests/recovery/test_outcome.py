@@ -79,16 +79,38 @@ ALL = "C1 C2 C3"
         # select side much worse than fit side
         (judged(1e-9, 1e-3), Outcome.TOO_FEW_EXAMPLES),
         (judged(0.01, 0.5), Outcome.TOO_FEW_EXAMPLES),
-        # equal errors, small
-        (judged(1e-3, 1.1e-3), Outcome.BELOW_NOISE_FLOOR),
+        # equal errors that the input explains in part, small
+        (judged(1e-3, 1.1e-3), Outcome.NOT_ATTENTION),
         (judged(1e-3, 1.1e-3, apart=0.01), Outcome.HEADS_INDISTINGUISHABLE),
-        # equal errors, large
+        # large
         (judged(0.1, 0.11), Outcome.NOT_ATTENTION),
         (judged(0.1, 0.11, apart=0.01), Outcome.NOT_ATTENTION),
     ],
 )
 def test_with_a_fit_the_outcome_is_what_certificate_and_errors_say(evidence, expected):
     assert outcome(fitted(), evidence, num=NUM) is expected
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (judged(1e-3, 1.1e-3, "C3.bound"), Outcome.BELOW_NOISE_FLOOR),
+        (judged(0.3, 0.31, "C1.error"), Outcome.BELOW_NOISE_FLOOR),
+        (judged(1e-3, 1.1e-3, "C2.rivals"), Outcome.HEADS_INDISTINGUISHABLE),
+        (judged(1e-3, 1.1e-3, "C2.tied"), Outcome.TOKENS_DEGENERATE),
+        (judged(1e-3, 1.1e-3, apart=0.01), Outcome.HEADS_INDISTINGUISHABLE),
+        (judged(1e-3, 1.1e-3, established=ALL), Outcome.RECOVERED),
+        (judged(0.01, 0.5), Outcome.TOO_FEW_EXAMPLES),
+    ],
+)
+def test_errors_that_nothing_explains_are_noise_whatever_their_size(evidence, expected):
+    noisy = Trail(signals=SIGNALS, fits=(made_fit(Verdict.NOISE),))
+    assert outcome(noisy, evidence, num=NUM) is expected
+
+
+def test_a_small_misfit_of_a_fit_that_did_not_end_is_not_established():
+    stalled = Trail(signals=SIGNALS, fits=(made_fit(Verdict.MISFIT, stop="stalled"),))
+    assert outcome(stalled, judged(1e-8, 1e-8), num=NUM) is Outcome.NOT_ESTABLISHED
 
 
 FAINT = made_signals(nonlinear_share=1e-3)
@@ -121,12 +143,6 @@ def test_attention_is_weak_where_the_linear_fit_leaves_less_than_a_hundredth():
     assert found == shares
     assert not weak(Trail())
     assert not weak(Trail(signals=WEAK))
-
-
-def test_an_error_is_structure_above_what_the_signals_say():
-    small, large = judged(1e-3, 1.1e-3), judged(0.1, 0.11)
-    assert outcome(fitted(), dataclasses.replace(small, misfit=1e-3), num=NUM) is Outcome.NOT_ATTENTION
-    assert outcome(fitted(), dataclasses.replace(large, misfit=0.2), num=NUM) is Outcome.BELOW_NOISE_FLOOR
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,14 @@ NOTICEABLE = 1e-6
 """Select error below which neither memorising nor a missing head is looked for: exact fits leave 1e-14 and less, a head that is missing
 7e-4 and more."""
 MISFIT = 0.03
-"""Errors above three per cent that fit and select share are structure, not measurement noise."""
+"""Errors above three per cent are large: where the input explains part of such an error, heads may be missing, and they are looked for
+at any cost."""
 NEAR_HEADS = 0.05
 """A fit that is not exact and has two heads closer than this says little of noise. With 0.1 % noise heads 0.01 apart came out 0.3 to 1.1 of
 their distance apart, those 0.1 apart at the right one."""
+
+ACCURACY = 0.05
+"""Default of `accuracy=`: claims about outputs with noise that are less exact than five per cent are not established."""
 
 # --- before and after ------------------------------------------------------------------------------------
 CERTIFIED_LEAST = 200

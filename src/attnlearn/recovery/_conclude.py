@@ -16,30 +16,47 @@ from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._fit import Fit
+from attnlearn.recovery._fit import Fit, Verdict
 from attnlearn.recovery._outcome import WEAK, Judged, clear_view, outcome
 from attnlearn.recovery._problem import Problem, examples_for, memorised, rms
 from attnlearn.recovery._signals import Signals
-from attnlearn.recovery._trail import Trail
+from attnlearn.recovery._trail import UNKNOWN, Trail
 from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._calibration import LOOK_MOST, SCAN_COORDINATES
+from attnlearn.solve._diagnose import Cause, Diagnosis
 from attnlearn.solve._sequences import without_copies
-from attnlearn.solve._uncertainty import standard_errors
 from attnlearn.solve._unknowns import layer_unknowns, sequences_wanted
 from attnlearn.solve.certification import certify
+from attnlearn.solve.noise import certify_noisy
 
-COMPUTED_IN_FLOAT32 = (
-    "the outputs are float64, but their errors are as large as float32 rounding: the model computes in float32 somewhere, as the softmax "
-    "of many transformers models does; record the model in float32, or let it compute in float64 throughout"
-)
-
-
-def rounded_to_float32(layer: AttentionLayer, side: Batch, error: float) -> bool:
-    """Whether float64 outputs differ from the layer's by as much as a layer computed in float32 would."""
-    if layer.dtype != np.float64:
-        return False
-    floor = rounding_floor(layer.astype(np.float32), side, example_scale(side))
-    return calibration.DIGIT * floor <= error <= exactness_limit(floor, np.dtype(np.float32))
+CAUSES = {
+    "own token": Cause(
+        "residual",
+        1.0,
+        "what the fit leaves is linear in the own token: a residual connection or a skip; subtract it from y",
+    ),
+    "position": Cause(
+        "position",
+        1.0,
+        "what the fit leaves depends on the distance of query and key: scores depend on position",
+    ),
+    "distance": Cause(
+        "position",
+        1.0,
+        "what the fit leaves depends on the distance of query and key: scores depend on position",
+    ),
+    "scores": Cause(
+        "soft cap",
+        1.0,
+        "what the fit leaves follows powers of the scores: they pass through another function before the softmax",
+    ),
+    "sink": Cause(
+        "sink",
+        1.0,
+        "what the fit leaves is as if one more key without a value took its share: an attention sink",
+    ),
+}
+"""What a residual shows, by the family of features that explains most of it; products of tokens have no one cause."""
 
 
 @dataclass(frozen=True)
@@ -73,66 +90,82 @@ def conclude(
     best, signals, examples = trail.best, trail.signals, problem.examples
     assert best is not None
     assert isinstance(signals, Signals)
+    support = None if signals.directions == examples.dim else signals.support
+    held = certify_side(problem, units.members)
+    if best.verdict is Verdict.NOISE and problem.target is None:
+        used = problem.fit_side(best.examples or None, units.members)
+        noisy = certify_noisy(
+            best.layer, held, used, scale=example_scale(used), accuracy=problem.accuracy, support=support,
+            rank=best.rank, unit=units.name, where=units.where, on_step=on_step, deadline=deadline,
+        )  # fmt: skip
+        return _concluded(problem, trail, best, _resting(noisy.certificate, extra), used, noisy.stats)
     fit = problem.fit_side(_fit_sample(best.layer, examples, best.rank))
-    scale = example_scale(fit)
     certificate = certify(
         best.layer,
-        certify_side(problem, units.members),
+        held,
         fit,
-        scale=scale,
-        support=None if signals.directions == examples.dim else signals.support,
+        scale=example_scale(fit),
+        support=support,
         target=problem.target,
         rank=best.rank,
         unit=units.name,
         where=units.where,
         on_step=on_step,
+        precision=_precision(problem, best),
     )
-    if extra is not None:
-        certificate = certificate.resting_on(extra)
-    return _concluded(problem, trail, best, certificate, fit, scale)
+    return _concluded(problem, trail, best, _resting(certificate, extra), fit, {})
+
+
+def _resting(certificate: Certificate, extra: Check | None) -> Certificate:
+    return certificate if extra is None else certificate.resting_on(extra)
+
+
+def _precision(problem: Problem, best: Fit) -> np.dtype:
+    """The precision to which the outputs are exact, by their bits or by the plateau of the fit."""
+    return problem.rounded_to if best.precision is None else np.dtype(best.precision)
 
 
 def _concluded(
-    problem: Problem, trail: Trail, best: Fit, certificate: Certificate, fit: Batch, scale: float
+    problem: Problem, trail: Trail, best: Fit, certificate: Certificate, fit: Batch, figures: dict[str, Any]
 ) -> Conclusion:
     """The outcome that follows from a certificate, and its figures."""
-    layer, select = best.layer, problem.select_side()
+    layer, select, scale = best.layer, problem.select_side(), example_scale(fit)
     misfit = trail.signals.misfit if isinstance(trail.signals, Signals) else calibration.MISFIT
-    floor = rounding_floor(layer, select, scale)
+    precision = _precision(problem, best)
+    floor = rounding_floor(layer, select, scale, precision)
     fitted, selected = (rms(unit_errors(layer, side, scale)) for side in (fit, select))
-    judged = Judged(certificate, fitted, selected, exactness_limit(floor, select.x.dtype), misfit)
+    judged = Judged(certificate, fitted, selected, exactness_limit(floor, precision), misfit)
     stats: dict[str, Any] = {
         "fit_error": judged.fit_error,
         "select_error": judged.select_error,
         "rounding_floor": floor,
+        "precision": precision.name,
         "unknowns": layer_unknowns(layer, best.rank),
-    }
+    } | figures
+    if best.evidence.get("test_of_fit"):
+        stats["test_of_fit"] = best.evidence["test_of_fit"]
     if certificate.rival is not None:
         stats["rival"] = certificate.rival
     ended = outcome(trail, judged, num=problem.examples.num, target=problem.target)
-    return Conclusion(
-        ended, certificate, stats | _explained(ended, problem, trail, best, judged, fit, select)
-    )
+    return Conclusion(ended, certificate, stats | _explained(ended, problem, trail, best, judged))
 
 
-def _explained(
-    ended: Outcome, problem: Problem, trail: Trail, best: Fit, judged: Judged, fit: Batch, select: Batch
-) -> dict[str, Any]:
+def _explained(ended: Outcome, problem: Problem, trail: Trail, best: Fit, judged: Judged) -> dict[str, Any]:
     """The figures that an outcome asks for."""
     if ended is Outcome.NOT_ATTENTION:
-        return next((need.evidence for need in trail.needs.values() if need.cause is not None), {})
+        known = next((need.evidence for need in trail.needs.values() if need.cause is not None), {})
+        return known if trail.cause() not in (None, UNKNOWN) else known | named_by_residual(best.structure)
     if ended is Outcome.ATTENTION_TOO_WEAK:
         return {"remedy": WEAK[problem.examples.dtype.name]}
-    if ended is Outcome.BELOW_NOISE_FLOOR:
-        told = (
-            {"remedy": COMPUTED_IN_FLOAT32}
-            if rounded_to_float32(best.layer, select, judged.select_error)
-            else {}
-        )
-        return told | {"standard_errors": _standard_errors(best, fit, select)}
     if ended is Outcome.TOO_FEW_EXAMPLES:
         return {"examples_needed": _examples_needed(problem, trail, best, judged)}
     return {}
+
+
+def named_by_residual(family: str | None) -> dict[str, Any]:
+    """The diagnosis that the family which explains most of a residual stands for; empty where it stands for none."""
+    cause = CAUSES.get(family or "")
+    return {} if cause is None else {"diagnosis": Diagnosis((cause,)).to_json()}
 
 
 def _examples_needed(problem: Problem, trail: Trail, best: Fit, judged: Judged) -> int:
@@ -160,23 +193,6 @@ def certify_side(problem: Problem, units: np.ndarray | None) -> Batch:
     others = others[:: max(1, -(-len(others) // max(1, most)))]
     compared = examples.take(others)
     return without_copies(side, compared.x, compared.mask)
-
-
-def _standard_errors(best: Fit, fit: Batch, select: Batch) -> dict[str, Any]:
-    """Expected relative error of every Theta and W, if the residual is independent noise in the outputs."""
-    layer = best.layer
-    rest = layer(select.x, select.mask) - select.visible
-    real = rest.size if select.mask is None else int(select.mask.sum()) * layer.out_dim
-    noise = float(np.sqrt(np.sum(rest.astype(np.float64) ** 2) / real))
-    found = standard_errors(layer, fit.x, noise, mask=fit.mask, rank=best.rank)
-    fitted_on = best.examples or found.examples
-    shrink = np.sqrt(found.examples / fitted_on)
-    return {
-        "noise": noise,
-        "theta": (shrink * found.theta / np.linalg.norm(layer.theta, axis=(1, 2))).tolist(),
-        "w": (shrink * found.w / np.linalg.norm(layer.w, axis=(1, 2))).tolist(),
-        "examples": fitted_on,
-    }
 
 
 def _fit_sample(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:

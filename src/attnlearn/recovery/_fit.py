@@ -7,8 +7,8 @@ A first attempt takes a few Gauss-Newton steps from the candidate. Then the repa
 |---|---|
 | EXACT | nothing is left to explain but rounding |
 | ON_TARGET | every example is within the target |
-| NOISE | the error is small, and the same on both sides |
-| MISFIT | the error is large, and the same on both sides: structure, not noise |
+| NOISE | the error is the same on both sides, and the input explains nothing of it (`solve.noise._test_of_fit`) |
+| MISFIT | the error is the same on both sides, and the input explains part of it: structure, not noise |
 | MEMORISED | the error is far larger than on the fit side |
 | UNFINISHED | time was up before the fit ended |
 
@@ -18,6 +18,7 @@ the number of examples. Everything is computed in float64; the answer has the dt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -31,7 +32,8 @@ from attnlearn.recovery._problem import Candidate, Problem, Weights, memorised, 
 from attnlearn.recovery._signals import Signals
 from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
 from attnlearn.solve._unknowns import layer_unknowns
-from attnlearn.solve.refinement import RefineConfig, Refined, refine
+from attnlearn.solve.noise import Fitness, TestOfFit, some_sequences
+from attnlearn.solve.refinement import RefineConfig, Refined, example_order, refine
 
 
 @storable
@@ -40,8 +42,8 @@ class Verdict(Enum):
 
     EXACT = "nothing is left to explain"
     ON_TARGET = "every example is within the target"
-    NOISE = "a small error that both sides share"
-    MISFIT = "a large error that both sides share"
+    NOISE = "an error that the input does not explain"
+    MISFIT = "an error that the input explains in part"
     MEMORISED = "the fit side was learned by heart"
     UNFINISHED = "time was up"
 
@@ -72,11 +74,21 @@ class Fit:
     tentative: bool
     clear_view: int | None
     evidence: dict[str, Any] = field(repr=False)
+    stop: str = "noise"
+    """Why the last refinement ended."""
+    structure: str | None = None
+    """The family of features that explains most of a misfit."""
+    precision: str | None = None
+    """The precision to which an exact fit is exact, where the plateau of its residual shows less than the bits of the outputs."""
 
     @property
     def layer(self) -> AttentionLayer:
         """The answer."""
         return self.weights.layer
+
+    def leaves_much(self, misfit: float) -> bool:
+        """Whether heads may be missing: the fit does not explain the outputs, and its error is large."""
+        return not self.verdict.explains and self.select_error > misfit
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,9 @@ class Attempt:
 
     def then(self, layer: AttentionLayer | None = None, **changes: Any) -> Start:
         """A start from here: the same rank and aim unless `changes` says otherwise."""
-        kept = {"rank": self.refined.rank, "beyond": self.start.beyond} | changes
+        kept = {"rank": self.refined.rank, "beyond": self.start.beyond, "every": self.start.every} | changes
+        if kept["every"]:
+            kept["limits"] = kept.get("limits", {}) | {"equations_per_unknown": np.inf}
         return Start(self.layer if layer is None else layer, **kept)
 
 
@@ -126,6 +140,7 @@ class Fitting:
         self.side = problem.fit_side(max(most, calibration.LEAST_ROWS))
         self.select, self.scale = problem.select_side(), example_scale(self.side)
         self.tried: list[dict[str, Any]] = []
+        self._tested: tuple[Refined | None, Fitness | None] = None, None
 
     @property
     def every_example(self) -> Batch:
@@ -134,9 +149,26 @@ class Fitting:
         one = 8 * examples.tokens * (examples.dim + examples.out_dim)
         return self.problem.fit_side(max(calibration.LEAST_ROWS, calibration.REFINE_BYTES // one))
 
+    def used(self, attempt: Attempt) -> Batch:
+        """The examples that an attempt was fitted to; those that it was given, where it was not fitted."""
+        side = self.every_example if attempt.start.every else self.side
+        number = attempt.refined.examples or side.num
+        return side.take(example_order(self.tools.seed, side.num)[:number])
+
+    def tested(self, attempt: Attempt) -> Fitness:
+        """Whether the input explains part of what an attempt leaves of the examples that it was fitted to."""
+        if attempt.refined is not self._tested[0]:
+            some = self.used(attempt)
+            some = some.first(some_sequences(some.num, some.x.shape[1])).astype(np.float64)
+            rest = some.visible - attempt.layer(some.x, some.mask)
+            self._tested = attempt.refined, TestOfFit(attempt.layer, some)(rest)
+        found = self._tested[1]
+        assert found is not None
+        return found
+
     def attempt(self, name: str, start: Start) -> Attempt:
         """Refine from `start` and judge the result on the select side."""
-        dtype = self.problem.examples.dtype
+        dtype = self.problem.rounded_to
         target = 0.0 if start.beyond else self.problem.target or 0.0
         rounding = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
         tolerance = max(rounding, calibration.DIGIT * target)
@@ -173,18 +205,31 @@ class Fitting:
 
     def judged(self, start: Start, refined: Refined) -> Attempt:
         """The attempt with its error on the select side."""
-        dtype = self.problem.examples.dtype
-        layer = refined.layer.astype(dtype)
+        dtype = self.problem.rounded_to
+        layer = refined.layer.astype(self.problem.examples.dtype)
         errors = unit_errors(layer, self.select, self.scale)
         error = rms(errors)
-        limit = exactness_limit(rounding_floor(layer, self.select, self.scale), dtype)
+        limit = exactness_limit(rounding_floor(layer, self.select, self.scale, dtype), dtype)
         target = 0.0 if start.beyond else self.problem.target or 0.0
         reached = errors.max() <= calibration.TARGET_MARGIN * target
         return Attempt(start, refined, error, error <= limit, bool(error <= limit or reached))
 
+    def verdict(self, attempt: Attempt) -> Verdict:
+        """The verdict on a finished attempt, after a test of fit where one is needed."""
+        return verdict_of(attempt, lambda: self.tested(attempt).structured)
 
-def verdict_of(attempt: Attempt, misfit: float) -> Verdict:
-    """The verdict on a finished attempt; an error above `misfit` is structure."""
+    def plateau(self, attempt: Attempt) -> bool:
+        """Whether float64 outputs are exact to float32: the residual is as large as its rounding, and nothing explains it."""
+        if self.problem.rounded_to != np.float64 or attempt.enough or attempt.refined.stop == "deadline":
+            return False
+        single = np.dtype(np.float32)
+        floor = rounding_floor(attempt.layer, self.select, self.scale, single)
+        like = calibration.DIGIT * floor <= attempt.error <= exactness_limit(floor, single)
+        return like and not self.tested(attempt).structured
+
+
+def verdict_of(attempt: Attempt, structured: Callable[[], bool]) -> Verdict:
+    """The verdict on a finished attempt; `structured` says whether the input explains part of its error."""
     refined = attempt.refined
     if attempt.exact:
         return Verdict.EXACT
@@ -194,4 +239,4 @@ def verdict_of(attempt: Attempt, misfit: float) -> Verdict:
         return Verdict.MEMORISED
     if refined.stop in ("floor", "target"):
         return Verdict.EXACT
-    return Verdict.MISFIT if attempt.error > misfit else Verdict.NOISE
+    return Verdict.MISFIT if structured() else Verdict.NOISE

@@ -94,7 +94,7 @@ class EveryExample(FromMoment):
         if found.candidate is None or best is None:
             return Proposal(moment=moment, evidence=found.evidence)
         same = len(found.candidate.weights.theta) == before.proposed_heads
-        if same and best.verdict is not Verdict.MISFIT:
+        if same and not (best.verdict is Verdict.MISFIT and best.leaves_much(signals.misfit)):
             return Proposal(moment=moment, evidence=found.evidence | {"heads": "no more than before"})
         return found
 

@@ -130,6 +130,8 @@ class WideSearchLater(WideSearch):
         if best is not None and not best.tentative:
             if best.verdict is Verdict.MEMORISED and signals.modelled and not signals.scarce:
                 return "the moment's heads were learned by heart, and more heads would be too"
+            if best.verdict is Verdict.MISFIT and not best.leaves_much(signals.misfit):
+                return "the moment's heads leave too little for further ones"
             return "the moment's heads explain the outputs" if best.verdict.explains else None
         few = signals.modelled and need is not None and need.outcome is Outcome.TOO_FEW_EXAMPLES
         return "the moment would show heads in so many examples" if few and not signals.scarce else None
@@ -199,7 +201,8 @@ class OneMoreHead(Proposer):
         origin = trail.best_without(self.name)
         assert origin is not None
         now = growth(origin, trail.by(self.name))
-        if now.found.verdict.explains and not shows_a_head(problem, signals, now.found, tools):
+        much = now.found.leaves_much(signals.misfit)
+        if not much and not shows_a_head(problem, signals, now.found, tools):
             return Proposal(evidence={"residual": "shows no head"})
         heads = len(now.found.weights.theta) + 1
         rng = tools.rng(f"grow {heads} {now.start}")

@@ -8,8 +8,8 @@
 | a target was given, and C1 is established | ON_TARGET |
 | both sides exact | ATTENTION_TOO_WEAK when only the bound of C3 fails and the linear fit leaves less than a hundredth of the outputs; HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close; TOKENS_DEGENERATE when the tokens of a sequence determine each other; TOO_FEW_EXAMPLES when only the certify side is too small; otherwise NOT_ESTABLISHED |
 | select side much worse than fit side | TOO_FEW_EXAMPLES |
-| equal errors, small | HEADS_INDISTINGUISHABLE when two heads nearly coincide, otherwise BELOW_NOISE_FLOOR |
-| equal errors, large | NOT_ATTENTION; TOO_FEW_EXAMPLES when no cause is known and more examples would show every head clearly |
+| equal errors that the input explains in part | large: NOT_ATTENTION, or TOO_FEW_EXAMPLES when no cause is known and more examples would show every head clearly; small: HEADS_INDISTINGUISHABLE when two heads nearly coincide, NOT_ESTABLISHED when the fit did not come to its end, otherwise NOT_ATTENTION |
+| equal errors that nothing explains | as for exact sides where tokens or rivals are the reason; HEADS_INDISTINGUISHABLE when two heads nearly coincide; otherwise BELOW_NOISE_FLOOR: the accuracy that was reached is worse than the one asked for |
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from attnlearn._certificate import Certificate, Status
 from attnlearn._result import Outcome
 from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._fit import Verdict
 from attnlearn.recovery._problem import Need, memorised
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import UNKNOWN, Trail
@@ -50,7 +51,8 @@ class Judged:
     @property
     def apart(self) -> float:
         """How far the closest two heads are from each other."""
-        return self.certificate.check("C2.apart").value or 0.0
+        value = self.certificate.check("C2.apart").value
+        return 1.0 if value is None else value
 
 
 def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | None = None) -> Outcome:
@@ -67,8 +69,24 @@ def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | No
         return _exact_but_not_established(judged, weak(trail))
     if memorised(judged.fit_error, judged.select_error):
         return Outcome.TOO_FEW_EXAMPLES
+    best = trail.best
+    if best is not None and best.verdict is Verdict.NOISE:
+        return _noisy(judged)
     if judged.select_error > judged.misfit:
         return Outcome.TOO_FEW_EXAMPLES if clear_view(trail, num) else Outcome.NOT_ATTENTION
+    if judged.apart < calibration.NEAR_HEADS:
+        return Outcome.HEADS_INDISTINGUISHABLE
+    ended = best is not None and best.stop == "noise"
+    return Outcome.NOT_ATTENTION if ended else Outcome.NOT_ESTABLISHED
+
+
+def _noisy(judged: Judged) -> Outcome:
+    """Errors that nothing explains, and a claim at the accuracy of the data that is not established."""
+    failed = {check.code for check in judged.certificate.checks if check.status is Status.FAILS}
+    if "C2.rivals" in failed:
+        return Outcome.HEADS_INDISTINGUISHABLE
+    if failed & TOKENS_TIED:
+        return Outcome.TOKENS_DEGENERATE
     near = judged.apart < calibration.NEAR_HEADS
     return Outcome.HEADS_INDISTINGUISHABLE if near else Outcome.BELOW_NOISE_FLOOR
 

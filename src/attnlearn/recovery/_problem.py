@@ -37,15 +37,23 @@ class Problem:
     causal: bool | None = None
     num_heads: int | None = None
     target: float | None = None
+    accuracy: float = calibration.ACCURACY
+    precision: np.dtype | None = None
+    """The precision that the outputs have (None: that of their dtype)."""
+
+    @property
+    def rounded_to(self) -> np.dtype:
+        """The precision to which the outputs are exact if nothing else is wrong with them."""
+        return self.examples.dtype if self.precision is None else self.precision
 
     @property
     def equations(self) -> int:
         """Scalar equations on the fit side."""
         return len(self.split.fit) * self.examples.tokens * self.examples.out_dim
 
-    def fit_side(self, most: int | None = None) -> Batch:
-        """The first fit examples as arrays."""
-        return Batch.of(self.examples, self.split.fit[:most])
+    def fit_side(self, most: int | None = None, units: np.ndarray | None = None) -> Batch:
+        """The first fit examples as arrays, with their units where these are given."""
+        return Batch.of(self.examples, self.split.fit[:most], units)
 
     def select_side(self) -> Batch:
         """The select examples as arrays."""

@@ -25,7 +25,7 @@ from attnlearn.data import as_examples
 from attnlearn.data._intake import is_data_model
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, handed_over, learn
 from attnlearn.engine._threads import limited_blas
-from attnlearn.recovery._calibration import CERTIFIED_LEAST, WIDTHS
+from attnlearn.recovery._calibration import ACCURACY, CERTIFIED_LEAST, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
@@ -40,6 +40,7 @@ from attnlearn.recovery._trail import Trail
 from attnlearn.recovery._with_positions import kind_of
 from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
+from attnlearn.solve.noise import precision_of
 
 
 def recover(
@@ -54,6 +55,7 @@ def recover(
     groups: ArrayLike | None = None,
     start: AttentionLayer | None = None,
     config: Any = None,
+    accuracy: float = ACCURACY,
     memory: int | float | str | None = None,
     target: float | None = None,
     time_limit: float | None = None,
@@ -76,6 +78,7 @@ def recover(
       be a `Visible`), fits from random starts and makes claim C1 alone (docs/positions.md).
     - `start`: a layer that is nearly right. It takes the place of the search, and is refined and certified.
     - `groups`: the document of every sequence. Sequences of one document stay on one side of the split.
+    - `accuracy`: claims about outputs that carry errors (noise, rounding) are established where they are at least so exact.
     - `target`: a function error that is enough. The run stops there, in about half the time.
     - `memory` (bytes, or "1.5GB"): a run that is expected to need more is refused. `stats["plan"]` holds what was expected.
     - `time_limit` (seconds): the run ends with the best answer so far and BUDGET_SPENT. With a checkpoint it can be resumed.
@@ -91,12 +94,13 @@ def recover(
     (True, True)
     """
     require(num_heads is None or num_heads >= 1, "num_heads", "must be at least 1", num_heads)
+    require(0 < accuracy < 1, "accuracy", "must be between 0 and 1", accuracy)
     require(start is None or config is None, "config", "belongs to a search and cannot go with start", config)
     options = Options(
         target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
         resume=resume, progress=progress, raise_on_failure=raise_on_failure,
     )  # fmt: skip
-    given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed)
+    given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed, accuracy)
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
     told = chosen.heads is None or num_heads in chosen.heads
     require(told, "num_heads", f"must be one of {chosen.heads} with this config", num_heads)
@@ -125,6 +129,7 @@ class Arguments:
     target: float | None
     memory: int | float | str | None
     seed: int
+    accuracy: float
 
     def check_positions(self, alone: bool) -> None:
         """What must be given, and what must not, where the kind of the scores is."""
@@ -165,7 +170,8 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
     split = Split.make(examples.num, groups=members, unit=unit, seed=given.seed)
     size = Size(num_heads or WIDTHS[0])
     plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
-    problem = Problem(examples, split, causal, num_heads, given.target)
+    shown = examples.take(split.select).y
+    problem = Problem(examples, split, causal, num_heads, given.target, given.accuracy, precision_of(shown))
     units = Units(members, unit, "" if scale == 1.0 else f", the data model's tokens times {scale:.3g}")
     return Taken(problem, units, {"token_scale": scale, "plan": plan})
 
@@ -197,6 +203,7 @@ class Recovery(Learner):
             "configuration": repr(self.method.config),
             "num_heads": self.problem.num_heads,
             "causal": self.problem.causal,
+            "accuracy": self.problem.accuracy,
             "groups": None if groups is None else array_hash(groups),
         }
 

@@ -16,7 +16,7 @@ from attnlearn._canonical import merged
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._fit import Attempt, Fit, Fitting, Start, Verdict, verdict_of
+from attnlearn.recovery._fit import Attempt, Fit, Fitting, Start, Verdict
 from attnlearn.recovery._problem import Candidate, Problem, Weights, rms
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
@@ -76,8 +76,9 @@ def free_the_rank(fitting: Fitting, best: Attempt) -> Start | None:
 
 def use_every_example(fitting: Fitting, best: Attempt) -> Start | None:
     """There is noise to average out."""
-    noisy = best.refined.stop == "noise" and best.error < fitting.signals.misfit
-    if best.enough or not noisy:
+    if best.enough or best.refined.stop != "noise" or best.start.every:
+        return None
+    if best.error >= fitting.signals.misfit and fitting.tested(best).structured:
         return None
     return best.then(every=True, limits=SHORT | {"equations_per_unknown": np.inf})
 
@@ -154,8 +155,11 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         "tried": fitting.tried,
         "steps": steps,
     }
-    verdict = verdict_of(best, signals.misfit)
-    if tools.out_of_time and not best.enough:  # repairs that would follow were not tried
+    rounded = fitting.plateau(best)
+    verdict = Verdict.EXACT if rounded else fitting.verdict(best)
+    if verdict in (Verdict.NOISE, Verdict.MISFIT):
+        evidence["test_of_fit"] = fitting.tested(best).to_json()
+    if tools.out_of_time and not (best.enough or rounded):  # repairs that would follow were not tried
         verdict = Verdict.UNFINISHED
     near = head_separation(refined.layer) < calibration.NEAR_HEADS
     if verdict is Verdict.EXACT and candidate.tentative and near:
@@ -172,6 +176,9 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         candidate.tentative,
         candidate.clear_view,
         {"verdict": verdict.name} | evidence,
+        refined.stop,
+        fitting.tested(best).most.name if verdict is Verdict.MISFIT else None,
+        "float32" if rounded else None,
     )
 
 

@@ -151,8 +151,10 @@ def example_scale(held: Batch) -> float:
     return float(max(np.sqrt(squares.mean()), np.finfo(np.float64).tiny))
 
 
-def rounding_floor(layer: AttentionLayer, held: Batch, scale: float) -> float:
-    """How exact the outputs of this layer can be in the data's dtype, as a relative error.
+def rounding_floor(
+    layer: AttentionLayer, held: Batch, scale: float, precision: np.dtype | None = None
+) -> float:
+    """How exact the outputs of this layer can be in the precision of the outputs (None: the layer's), as a relative error.
 
     The float32 forward is compared with the float64 one; rounding errors are proportional to the machine
     epsilon, so the float64 floor follows from it.
@@ -163,8 +165,8 @@ def rounding_floor(layer: AttentionLayer, held: Batch, scale: float) -> float:
         for dtype in (np.float32, np.float64)
     )
     relative = np.linalg.norm(single - double, axis=(1, 2)) / clipped_norms(double, scale)
-    ratio = np.finfo(layer.dtype).eps / np.finfo(np.float32).eps
-    return float(max(relative.max() * ratio, np.finfo(layer.dtype).eps))
+    eps = np.finfo(layer.dtype if precision is None else precision).eps
+    return float(max(relative.max() * eps / np.finfo(np.float32).eps, eps))
 
 
 def exactness_limit(floor: float, dtype: np.dtype) -> float:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from attnlearn._canonical import Support
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn._layer import AttentionLayer
@@ -34,6 +36,7 @@ def certify(
     designed: bool = False,
     on_step: Callable[..., None] | None = None,
     deadline: float | None = None,
+    precision: np.dtype | None = None,
 ) -> Certificate:
     """Judge `layer` on the certify examples `held`; the Jacobian is taken on `fitted`, any examples with their outputs.
 
@@ -43,16 +46,18 @@ def certify(
     `scale` is the root mean square of an example's output, fixed on the fit side. `unit` and `where` name what C1 counts and
     the inputs it speaks of. `designed` says that the tokens were drawn by us, independently and from a density. `on_step` is
     told how far the Jacobian's spectrum came, which takes the time. After `deadline`, a value of `time.monotonic()`, only C1 is
-    judged: what was not computed is not run, and no claim that rests on it is established.
+    judged: what was not computed is not run, and no claim that rests on it is established. `precision` is that of the outputs, if
+    it is less than that of their dtype.
     """
     layer = layer.astype(held.x.dtype)
-    floor = rounding_floor(layer, held, scale)
+    precision = layer.dtype if precision is None else precision
+    floor = rounding_floor(layer, held, scale, precision)
     small = calibration.SMALL_ERROR if target is None else target
     c1, checks = function_claim(
         layer, held, scale, limit=small, delta=delta, unit=unit, where=where, drawn=designed
     )
     eps = c1.value["error"]
-    limit = exactness_limit(floor, layer.dtype)
+    limit = exactness_limit(floor, precision)
     exact = eps <= limit
     if target is not None and c1.established and not exact:
         return _function_only(c1, checks)
@@ -64,6 +69,7 @@ def certify(
     c2, count_checks = count_claim(
         layer, held, fitted, eps=eps, floor=floor, bound=None if bounds is None else bounds.worst, scale=scale,
         fraction=1 - c1.value["fraction"], support=support, seen=seen, where=where,
+        precision=precision,
     )  # fmt: skip
     c3, parameter_checks = parameter_claim(layer, bounds, support=support, counted=c2)
     return Certificate((c1, c2, c3), (*checks, *count_checks, *parameter_checks), seen.rival)

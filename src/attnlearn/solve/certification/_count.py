@@ -60,9 +60,17 @@ UNSEEN = Seen(None, None)
 
 
 def look_at_tokens(
-    layer: AttentionLayer, held: Batch, fitted: Batch, designed: bool, deadline: float | None = None
+    layer: AttentionLayer,
+    held: Batch,
+    fitted: Batch,
+    designed: bool,
+    deadline: float | None = None,
+    tolerance: float | None = None,
 ) -> Seen:
-    """General position of the tokens and the second opinion on them; thorough where the tokens are suspicious."""
+    """General position of the tokens and the second opinion on them; thorough where the tokens are suspicious.
+
+    `tolerance` is the relative error up to which another layer is as good, where outputs carry errors.
+    """
     if passed(deadline):
         return Seen(None, None, LATE)
     if designed:
@@ -70,7 +78,8 @@ def look_at_tokens(
     x, mask = _both(held, fitted)
     position = measure_position(x, mask)
     suspicious = not position.free or position.balanced > 0 or position.spread < 1 or position.quadrics > 0
-    return Seen(position, second_opinion(layer, fitted, thorough=suspicious, deadline=deadline), LATE)
+    opinion = second_opinion(layer, fitted, thorough=suspicious, deadline=deadline, tolerance=tolerance)
+    return Seen(position, opinion, LATE)
 
 
 def _both(held: Batch, fitted: Batch) -> tuple[np.ndarray, np.ndarray | None]:
@@ -95,9 +104,10 @@ def count_claim(
     support: Support | None,
     seen: Seen,
     where: str = "",
+    precision: np.dtype | None = None,
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `bound` is C3's (None: nobody knows), `fraction` the share of inputs about which C1 says nothing."""
-    limit = exactness_limit(floor, layer.dtype)
+    limit = exactness_limit(floor, layer.dtype if precision is None else precision)
     clear = calibration.STANDS_OUT
     apart = max(clear * (bound or 0.0), least_apart(limit))
     visible = clear * max(eps, floor)
@@ -116,7 +126,7 @@ def count_claim(
             "C2.visible", float(np.min(effects)), visible,
             unit="relative output", text="least visible head", at_most=False,
         ),
-        *_token_checks(held, seen),
+        *token_checks(held, seen),
     ]  # fmt: skip
     established = all(check.status is Status.HOLDS for check in checks)
     scope = {"apart": apart, "visible": visible, "fraction": fraction, "outputs": eps}
@@ -151,7 +161,8 @@ def _enough(layer: AttentionLayer, fitted: Batch) -> Batch:
     return fitted.first(max(calibration.SAMPLE, -(-rows // fitted.x.shape[1])))
 
 
-def _token_checks(held: Batch, seen: Seen) -> list[Check]:
+def token_checks(held: Batch, seen: Seen) -> list[Check]:
+    """What the tokens show of the conditions of uniqueness, and the second opinion."""
     position, opinion = seen.position, seen.opinion
     if opinion is None:
         return [Check("C2.rivals", Status.NOT_RUN, text=f"other layers with the same outputs: {seen.unseen}")]

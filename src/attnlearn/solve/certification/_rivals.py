@@ -88,15 +88,18 @@ def second_opinion(
     thorough: bool = False,
     seed: int = 0,
     deadline: float | None = None,
+    tolerance: float | None = None,
 ) -> Opinion | None:
-    """Look for another exact fit of the layer's own outputs on the tokens of `held`; None if the time was over before the end.
+    """Look for another fit of the layer's own outputs on the tokens of `held`; None if the time was over before the end.
+
+    A fit counts that is exact, or with `tolerance` as close as that.
 
     >>> layer = AttentionLayer.random(num_heads=1, dim=4, seed=0)
     >>> u = np.random.default_rng(0).standard_normal((200, 2, 4))
     >>> second_opinion(layer, Batch(np.concatenate([u, -u], axis=1), np.zeros((200, 4, 4)))).rival.how
     'mirrored'
     """
-    search = _Search(layer, held, thorough, seed, deadline)
+    search = _Search(layer, held, thorough, seed, deadline, tolerance)
     tried = agreed = 0
     for how, head, found in search.candidates():
         if passed(deadline):
@@ -115,12 +118,21 @@ class _Search:
     """The layer's heads on a sample of tokens, in float64, and fits of their outputs."""
 
     def __init__(
-        self, layer: AttentionLayer, held: Batch, thorough: bool, seed: int, deadline: float | None
+        self,
+        layer: AttentionLayer,
+        held: Batch,
+        thorough: bool,
+        seed: int,
+        deadline: float | None,
+        tolerance: float | None,
     ) -> None:
         self.thorough, self.deadline = thorough, deadline
         rounding = float(np.finfo(held.x.dtype).eps)
-        self.tolerance = max(calibration.NO_VARIANCE, calibration.ROUNDING_EPS * rounding)
-        self.same = max(calibration.APART_LEAST, self.tolerance / calibration.NEGLIGIBLE)
+        self.exact = max(calibration.NO_VARIANCE, calibration.ROUNDING_EPS * rounding)
+        self.tolerance = max(self.exact, tolerance or 0.0)
+        self.idle = self.exact / calibration.NEGLIGIBLE if tolerance is None else self.tolerance
+        # Beside errors of the outputs, heads closer than a tenth are for the linear model of C3 to tell apart.
+        self.same = max(calibration.APART_LEAST, self.idle) if tolerance is None else calibration.DIGIT
         self.layer = layer.astype(np.float64)
         rows = calibration.EQUATIONS_PER_UNKNOWN * layer.dim * (layer.dim + 1 + layer.out_dim)
         least = calibration.SAMPLE if thorough else calibration.PIECE
@@ -214,7 +226,7 @@ class _Search:
     def _refined(self, start: AttentionLayer, wanted: AttentionLayer) -> tuple[AttentionLayer, float] | None:
         target = wanted(self.x, self.mask)
         config = RefineConfig(
-            max_steps=calibration.STEPS_MOST // 2, tolerance=calibration.DIGIT * self.tolerance, average=False, lower=False,
+            max_steps=calibration.STEPS_MOST // 2, tolerance=calibration.DIGIT * self.exact, average=False, lower=False,
             deadline=self.deadline,
         )  # fmt: skip
         found = refine(start, self.x, target, mask=self.mask, config=config)
@@ -244,7 +256,7 @@ class _Search:
         sample = Batch(self.x, np.zeros((*self.x.shape[:2], 1)), self.mask).first(calibration.SAMPLE)
         while found.num_heads > 1:
             effects = drop_effects(found, sample, sample, self.scale).max(axis=1)
-            if effects.min() > self.tolerance / calibration.NEGLIGIBLE:
+            if effects.min() > self.idle:
                 break
             kept = np.delete(np.arange(found.num_heads), int(np.argmin(effects)))
             w, b, _ = regress(

@@ -2,5 +2,6 @@
 
 from attnlearn.solve.refinement._config import RefineConfig, Refined
 from attnlearn.solve.refinement._refine import refine
+from attnlearn.solve.refinement._schedule import example_order
 
-__all__ = ["RefineConfig", "Refined", "refine"]
+__all__ = ["RefineConfig", "Refined", "example_order", "refine"]

@@ -9,6 +9,7 @@ of a row has directions would cost products and tell nothing more of the scores.
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Int
 
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.scores import Scores
@@ -20,6 +21,11 @@ from attnlearn.solve._white import Whitening
 from attnlearn.solve.refinement._descent import Descended, Descent
 
 
+def example_order(seed: int, number: int) -> Int[np.ndarray, "n"]:
+    """The order in which a refinement takes its examples: it uses the first ones."""
+    return np.random.default_rng([seed, 0x5EF1]).permutation(number)
+
+
 class Schedule:
     """The examples of one call of `refine` in a random order; the first `used` of them are in use."""
 
@@ -27,7 +33,7 @@ class Schedule:
         self.white, self.x, self.y, self.mask, self.descent = white, x, y, mask, descent
         self.config, self.causal, self.used = descent.config, descent.causal, 0
         self.tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
-        self.order = np.random.default_rng([self.config.seed, 0x5EF1]).permutation(len(x))
+        self.order = example_order(self.config.seed, len(x))
 
     def rehearse(self, scores: Scores) -> Scores:
         """The scores that fit random combinations of the outputs, if far fewer of them than there are tell as much."""
