@@ -26,7 +26,7 @@ class Outcome(Enum):
     )
     BELOW_NOISE_FLOOR = (
         "the outputs carry noise, and the answer is only as exact as the noise allows",
-        "give cleaner outputs or more examples",
+        "give cleaner outputs or more examples, or ask for less with accuracy=",
     )
     TOO_FEW_EXAMPLES = (
         "there are too few examples to settle the answer",

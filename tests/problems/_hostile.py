@@ -95,7 +95,7 @@ def noisy(rng):
     problem = generic(rng)
     scale = np.sqrt(np.mean(problem.y**2))
     y = problem.y + level * scale * rng.standard_normal(problem.y.shape)
-    return Problem("noise", problem.x, y, problem.truth, FIT_FAILED | WEAK, problem.fresh)
+    return Problem("noise", problem.x, y, problem.truth, FIT_FAILED | WEAK | FOUND, problem.fresh)
 
 
 def subspace(rng):

@@ -89,7 +89,7 @@ def faint(rng):
 
 def noisy(rng):
     level = float(10.0 ** rng.uniform(-6, -1.5))
-    return _problem("noise", NOTHING_FOUND | {"HEADS_INDISTINGUISHABLE"}, rng, noise=level)
+    return _problem("noise", NOTHING_FOUND | {"HEADS_INDISTINGUISHABLE", "RECOVERED"}, rng, noise=level)
 
 
 def residual(rng):

@@ -128,11 +128,12 @@ def test_causal_masks_are_found(truth, x) -> None:
     assert distance(found.layer, causal).max < 1e-8
 
 
-def test_noise_ends_at_its_floor(truth, x, rng) -> None:
+def test_noise_is_certified_at_the_accuracy_it_allows(truth, x, rng) -> None:
     y = truth(x)
     noisy = recover(x, y + 1e-3 * y.std() * rng.standard_normal(y.shape), raise_on_failure=False)
-    assert noisy.outcome is Outcome.BELOW_NOISE_FLOOR
-    assert not noisy.certified
+    assert noisy.outcome is Outcome.RECOVERED
+    assert noisy.certified
+    assert noisy.certificate.claim("C3").value["weights"] > distance(noisy.layer, truth).theta
     assert noisy.stats["select_error"] == pytest.approx(1e-3, rel=0.2)
     found = distance(noisy.layer, truth)
     expected = max(noisy.stats["standard_errors"]["theta"])

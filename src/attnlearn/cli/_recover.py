@@ -19,6 +19,7 @@ def recover(
     method: str = "auto",
     causal: bool | None = None,
     start: Path | None = None,
+    accuracy: float = 0.05,
     memory: str | None = None,
     options: Long | None = None,
 ) -> int:
@@ -38,6 +39,8 @@ def recover(
         Whether the layer is causal; found from the data when left out.
     start
         A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against them, without a search.
+    accuracy
+        How exact claims about outputs with noise or rounding must be to count as established.
     memory
         Refuse a run that is expected to need more, for example 1.5GB.
     """
@@ -52,6 +55,7 @@ def recover(
         method=method,
         causal=causal,
         start=None if start is None else attnlearn.load(start),
+        accuracy=accuracy,
         memory=memory,
         **keywords,
     )

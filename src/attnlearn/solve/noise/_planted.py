@@ -22,11 +22,10 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._chunks import on_threads
-from attnlearn.solve._linearize import projected
 from attnlearn.solve._white import Whitening, whitening
 from attnlearn.solve.certification._point import Point, prepare
 from attnlearn.solve.noise._needed import chance_of_wins
-from attnlearn.solve.noise._spread import by_chunk, unexplained
+from attnlearn.solve.noise._spread import by_chunk, together, unexplained, without_values
 from attnlearn.solve.noise._test_of_fit import TestOfFit
 
 PLANTED = 20
@@ -84,7 +83,8 @@ def _further(
     w = rng.standard_normal((1, r, layer.out_dim))
     planted = _outputs(white, theta, w, np.zeros((1, r)), layer, used)
     planted *= np.sqrt(np.mean(rest**2) / max(float(np.mean(planted**2)), np.finfo(float).tiny))
-    effect = float(np.median(np.linalg.norm(_not_of_values(point, planted), axis=(1, 2)))) / scale
+    unabsorbed = together(point, without_values(point, by_chunk(point, planted))[1], planted.shape[1])
+    effect = float(np.median(np.linalg.norm(unabsorbed, axis=(1, 2)))) / scale
     return effect * _least(test.along(rest, unexplained(point, planted)))
 
 
@@ -123,14 +123,6 @@ def _outputs(
     """Outputs of heads that are given in white coordinates."""
     found = white.leave(Parameters(theta, w, bias, np.zeros(layer.out_dim)))
     return AttentionLayer(*found, causal=layer.causal)(used.x, used.mask)
-
-
-def _not_of_values(point: Point, planted: np.ndarray) -> Float[np.ndarray, "n k o"]:
-    """What the W and b of the fitted heads cannot do."""
-    at, parts = point.at, by_chunk(point, planted)
-    direct = projected(at, sum(at.over_chunks(lambda local, part: part.T @ local.p, parts)))
-    rest = at.over_chunks(lambda local, part: part - local.p @ direct, parts)
-    return np.concatenate(list(rest)).reshape(planted.shape)
 
 
 def _least(seen: Callable[[float], bool]) -> float:

@@ -20,9 +20,8 @@ Cost: one solve with the Gauss-Newton matrix for each draw, on as many sequences
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -32,8 +31,8 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._chunks import added, on_threads
-from attnlearn.solve._linearize import Local, forward_derivative, gradient, projected
+from attnlearn.solve._chunks import Pieces, on_threads
+from attnlearn.solve._linearize import Local, forward_derivative, gradient, moment, projected
 from attnlearn.solve._step import solve_normal
 from attnlearn.solve._unknowns import layer_unknowns
 from attnlearn.solve.certification._point import Point, original, prepare
@@ -140,19 +139,42 @@ def _unfitted(layer: AttentionLayer, rank: int | None, used: Batch) -> float:
     )
 
 
-def by_chunk(point: Point, values: Float[np.ndarray, "n k o"]) -> list[np.ndarray]:
+def by_chunk(point: Point, values: Float[np.ndarray, "n k o"]) -> Pieces:
     """The rows (s k, o) of each chunk, in the precision of the chunks."""
-    ends = np.cumsum([len(chunk.x) for chunk in point.at.chunks])[:-1]
-    return [part.reshape(-1, part.shape[-1]).astype(point.at.chunks.dtype) for part in np.split(values, ends)]
+    chunks = point.at.chunks
+    rows = (values[chunk.places, : chunk.x.shape[1]] for chunk in chunks)
+    return Pieces.of([part.reshape(-1, values.shape[2]).astype(chunks.dtype) for part in rows])
+
+
+def together(point: Point, pieces: Pieces, tokens: int) -> Float[np.ndarray, "n k o"]:
+    """Rows by chunk as one array again, zero where a chunk has no rows."""
+    parts = list(pieces)
+    answer = np.zeros((point.examples, tokens, parts[0].shape[-1]))
+    for chunk, part in zip(point.at.chunks, parts, strict=True):
+        answer[chunk.places, : chunk.x.shape[1]] = part.reshape(*chunk.x.shape[:2], -1)
+    return answer
+
+
+def without_values(point: Point, parts: Pieces) -> tuple[np.ndarray, Pieces]:
+    """The [W; b] that fit rows by chunk best, and what they leave."""
+    at = point.at
+    direct = projected(at, at.local.sum(_moment, parts))
+    return direct, at.local.derive(_left, parts, given=(direct,))
+
+
+def _moment(local: Local, part: np.ndarray) -> np.ndarray:
+    return moment(part, local)
+
+
+def _left(local: Local, part: np.ndarray, direct: np.ndarray) -> np.ndarray:
+    return part - local.p @ direct
 
 
 def response(point: Point, errors: Float[np.ndarray, "n k o"]) -> tuple[Scores, np.ndarray]:
     """How scores and [W; b] move when the outputs have these errors, to first order."""
     at, by = point.at, point.by
     size = max(float(np.sqrt(np.mean(errors**2))), np.finfo(float).tiny)  # for float32's sake
-    parts = by_chunk(point, errors / size)
-    direct = projected(at, added(at.over_chunks(lambda local, part: part.T @ local.p, parts)))
-    rest = list(at.over_chunks(lambda local, part: part - local.p @ direct, parts))
+    direct, rest = without_values(point, by_chunk(point, errors / size))
     slope = by.transpose(gradient(at, rest)).flat()
     found = solve_normal(at, by, slope, 0.0, calibration.ROUGH, calibration.INNER_MOST)
     moved = by.apply(at.scores.shaped(size * found.t))
@@ -161,29 +183,26 @@ def response(point: Point, errors: Float[np.ndarray, "n k o"]) -> tuple[Scores, 
 
 def unexplained(point: Point, errors: Float[np.ndarray, "n k o"]) -> Float[np.ndarray, "n k o"]:
     """What no small change of the parameters does to the outputs: the errors without their linear response."""
-    scores, linear = response(point, errors)
-    return errors - _moved(point, scores, linear).reshape(errors.shape)
+    return errors - _moved(point, errors)
 
 
-def _moved(point: Point, scores: Scores, linear: np.ndarray) -> np.ndarray:
-    """Rows of outputs along a direction of scores and [W; b]."""
+def _moved(point: Point, errors: Float[np.ndarray, "n k o"]) -> Float[np.ndarray, "n k o"]:
+    """How the outputs move with the linear response to errors."""
+    return together(point, point.at.local.derive(_along, given=response(point, errors)), errors.shape[1])
 
-    def part(local: Local, _extra: Any) -> np.ndarray:
-        return forward_derivative(scores, local).reshape(len(local.p), -1) + local.p @ linear
 
-    return np.concatenate(list(point.at.over_chunks(part))).astype(np.float64)
+def _along(local: Local, scores: Scores, linear: np.ndarray) -> np.ndarray:
+    return forward_derivative(scores, local).reshape(len(local.p), -1) + local.p @ linear
 
 
 def _influence(
     point: Point, rest: np.ndarray, units: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, "n"]:
     """The share of the clustered covariance that each unit carries, from a few random directions of the outputs."""
-    squares: Sequence[np.ndarray] = []
+    squares: list[np.ndarray] = []
     for _ in range(calibration.DRAWS):
         # A random direction of the outputs has a response z that weighs well and badly determined directions alike.
-        scores, linear = response(point, rng.standard_normal(rest.shape))
-        moved = _moved(point, scores, linear).reshape(rest.shape)
-        of_sequence = np.sum(moved * rest, axis=(1, 2))
-        squares = [*squares, np.bincount(units, weights=of_sequence) ** 2]
+        of_sequence = np.sum(_moved(point, rng.standard_normal(rest.shape)) * rest, axis=(1, 2))
+        squares.append(np.bincount(units, weights=of_sequence) ** 2)
     total = np.sum(squares, axis=0)
     return total / max(float(total.sum()), np.finfo(float).tiny)

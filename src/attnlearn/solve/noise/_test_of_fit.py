@@ -74,9 +74,12 @@ class Fitness:
 
     @property
     def most(self) -> Found:
-        """The family that explains most, of those that explain something beyond chance."""
-        sure = [found for found in self.families if found.z > threshold()]
-        return max(sure or self.families, key=lambda found: found.share)
+        """The family that explains most, of those that explain something beyond half of what counts as chance.
+
+        A cause that shows itself in few sequences has a small z, however much it explains.
+        """
+        likely = [found for found in self.families if found.z > threshold() / 2]
+        return max(likely or self.families, key=lambda found: found.share)
 
     def to_json(self) -> dict[str, Any]:
         """z and share of every family."""

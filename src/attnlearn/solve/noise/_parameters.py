@@ -1,0 +1,78 @@
+"""C3 beside errors: the spread of each head (`_spread`), plus the bias that two halves show (`_halves`), at `CONFIDENCE`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlearn._canonical import Support
+from attnlearn._certificate import Check, Claim, Status
+from attnlearn.solve._white import whitening
+from attnlearn.solve.noise._halves import Halves
+from attnlearn.solve.noise._setting import CONFIDENCE, Setting, part_norms
+from attnlearn.solve.noise._spread import Spread
+
+CARRIED_BY = 30.0
+"""Sequences of equal influence below which the normal approximation is not trusted: a few foreign sequences leave about as many as they
+are, honest noise 250 and more of 1,500."""
+
+
+def parameters_beside_errors(
+    at: Setting, found: Spread, halves: Halves | None, counted: Claim, support: Support | None
+) -> tuple[Claim, list[Check]]:
+    if halves is None:
+        missing = Check("C3.halves", Status.NOT_RUN, text="fits of two halves: too few equations for them")
+        return Claim(
+            "C3", "the error of the parameters is not bounded: too few examples for two halves", False
+        ), [missing]
+    bounds, surprise = _bounds(at, found, halves)
+    heads = np.maximum(bounds["theta"], bounds["w"])
+    worst, bias = float(heads.max()), float(max(bounds["query_bias"].max(), bounds["output_bias"].max()))
+    bias = bias if bias <= at.accuracy else None
+    checks = [
+        Check.compare(
+            "C3.tokens", whitening(at.used.x, at.used.mask).directions, at.layer.dim,
+            unit="directions", text="directions in which tokens vary", at_most=False,
+        ),
+        Check.compare(
+            "C3.bound", worst, at.accuracy, unit="relative error", text="bound on the error of every Theta and W"
+        ),
+        Check.compare(
+            "C3.halves", surprise, 1.0, unit="of what is predicted", text="largest difference between the fits of two halves"
+        ),
+        Check.compare(
+            "C3.influence", found.carried_by, CARRIED_BY, unit="sequences",
+            text="sequences of equal influence that would carry as much", at_most=False,
+        ),
+        Check.compare("C3.count", int(counted.established), 1, unit="claims", text="C2, on which this rests", at_most=False),
+    ]  # fmt: skip
+    text = f"each Theta and W is within {worst:.3g} of that of the layer behind the errors, "
+    text += "biases are not bounded" if bias is None else f"each bias within {bias:.3g}"
+    notes = ["to first order, confirmed by two halves"]
+    notes += ["on the span of the tokens"] if support is not None else []
+    notes += [f"among layers whose Theta have rank at most {at.rank}"] if at.rank is not None else []
+    value = {
+        "bound": max(worst, bias or 0.0), "weights": worst, "heads": heads.tolist(), "biases": bias, "proved": False, "rank": at.rank,
+    }  # fmt: skip
+    established = all(check.status is Status.HOLDS for check in checks)
+    claim = Claim.stated(
+        "C3",
+        f"{text} ({', '.join(notes)})",
+        established,
+        value,
+        CONFIDENCE,
+        assumes=counted.assumes,
+        scope=counted.scope,
+    )
+    return claim, checks
+
+
+def _bounds(at: Setting, found: Spread, halves: Halves) -> tuple[dict[str, np.ndarray], float]:
+    """Relative bounds on every part, and the largest difference of the halves as a share of what is predicted."""
+    chance = (1 - CONFIDENCE) / (4 * at.layer.num_heads)
+    t, bounds, shares = np.log(1 / chance), {}, []
+    for part, norms in part_norms(at.layer).items():
+        predicted = found.largest(part, t)
+        bounds[part] = (predicted + halves.bias(at.layer, part)) / norms
+        if part in ("theta", "w"):
+            shares.append(halves.difference(part) / np.maximum(2 * predicted, np.finfo(float).tiny))
+    return bounds, float(np.max(shares))
