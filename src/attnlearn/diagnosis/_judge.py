@@ -23,7 +23,7 @@ from attnlearn.diagnosis._needs import (
 )
 from attnlearn.diagnosis._weights import independence
 from attnlearn.extraction._calibration import CERTIFY_TOKENS, LOGIT_STD
-from attnlearn.recovery._calibration import WIDE_FIRST, WIDE_MOST, WIDTHS
+from attnlearn.recovery._calibration import GROWN_MOST, WIDE_FIRST, WIDTHS
 from attnlearn.recovery._explain import Row
 from attnlearn.recovery._problem import examples_for
 from attnlearn.solve._heads import head_separation, largest_cosine
@@ -137,7 +137,7 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
 def _grows(facts: Facts) -> bool:
     """Whether a head that the moment does not show would be looked for: what the others leave shows it, however faint."""
     layer = facts.layer
-    small = layer.dim <= WIDE_MOST and layer.num_heads <= WIDTHS[1]
+    small = layer.dim <= GROWN_MOST and layer.num_heads <= WIDTHS[1]
     return small and (facts.certificate.check("C2.apart").value or 0.0) >= calibration.HIDDEN_EFFECT
 
 

@@ -32,6 +32,7 @@ from attnlearn.recovery._proposer import Proposer
 from attnlearn.recovery._signals import Signals, measure
 from attnlearn.recovery._trail import Trail
 from attnlearn.recovery.moment import take_moment
+from attnlearn.recovery.wide import student_work, widths
 from attnlearn.solve._split import Split
 
 
@@ -154,7 +155,7 @@ def explained(
         return Explanation(method, (), signals.evidence, plan, None, None, said)
     rows = rows_of(table, problem, signals)
     look = first_look(problem, signals, tools)
-    plan = make_plan(examples, fit, size_of(rows, problem, look), drawn, memory)
+    plan = make_plan(examples, fit, size_of(rows, problem, signals, look), drawn, memory)
     return Explanation(method, rows, signals.evidence(), plan, look.heads, look.rank)
 
 
@@ -173,12 +174,19 @@ def rows_of(table: Sequence[Proposer], problem: Problem, signals: Signals) -> tu
     return tuple(rows)
 
 
-def size_of(rows: Sequence[Row], problem: Problem, look: Look) -> Size:
-    """What to plan for, if the first row that runs succeeds."""
+def size_of(rows: Sequence[Row], problem: Problem, signals: Signals, look: Look) -> Size:
+    """What to plan for, if the first row that runs succeeds; in many directions heads that share them, as those of most models do."""
     first = next((row.name for row in rows if row.runs == "yes"), "")
     wide = first.startswith(WideSearch.name)
     usual = calibration.WIDTHS[0] if wide else calibration.SPARE
-    return Size(problem.num_heads or look.heads or usual, look.rank, look.moment_examples, wide)
+    size = Size(problem.num_heads or look.heads or usual, look.rank, look.moment_examples, wide)
+    if not (wide and signals.many):
+        return size
+    tried = widths(problem, signals, problem.equations)
+    shared = max(1, signals.directions // size.heads)
+    return size._replace(
+        rank=shared, student=student_work(problem.examples, signals, tried[0][0]) if tried else 0.0
+    )
 
 
 def planned(
@@ -189,7 +197,7 @@ def planned(
     memory: int | float | str | None,
 ) -> Plan:
     """The plan of `recover` once the signals are known, without a first look at the moment."""
-    size = size_of(rows_of(table, problem, signals), problem, Look(None, None, None))
+    size = size_of(rows_of(table, problem, signals), problem, signals, Look(None, None, None))
     return make_plan(problem.examples, len(problem.split.fit), size, drawn, memory)
 
 

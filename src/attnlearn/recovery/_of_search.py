@@ -80,13 +80,13 @@ class WideSearch(Proposer):
     """More heads than the layer has, from random scores (`wide`)."""
 
     name: str = "wide search"
-    when: str = "the moment does not model these tokens, and they vary in few directions"
+    when: str = "the moment does not model these tokens"
 
     def suits(self, problem: Problem, signals: Signals) -> str | None:
-        """On tokens that the moment does not model, in few directions."""
+        """On tokens that the moment does not model."""
         if signals.modelled:
             return "the moment models these tokens"
-        return _too_many(signals.directions, calibration.WIDE_FIRST)
+        return _too_many(signals.directions, calibration.WIDE_MOST)
 
     def propose(self, problem: Problem, signals: Signals, trail: Trail, tools: Tools) -> Proposal:
         """The best start without its needless heads."""
@@ -172,7 +172,7 @@ class OneMoreHead(Proposer):
         """Unless the number of heads is given, or the tokens vary in too many directions."""
         if problem.num_heads is not None:
             return "the number of heads is given"
-        return _too_many(signals.directions, calibration.WIDE_MOST)
+        return _too_many(signals.directions, calibration.GROWN_MOST)
 
     def wanted(self, problem: Problem, signals: Signals, trail: Trail) -> str | None:
         """While the error falls, the examples can determine another head, and nothing else explains the misfit."""

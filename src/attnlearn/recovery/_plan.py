@@ -8,7 +8,9 @@ of the fit and of the certificate, at the speed of one matrix product measured h
 Both need the number of heads and their rank. `explain` takes a first look at the moment and plans for what that shows. `recover` knows
 only the signals when it plans: it plans for four heads of full rank where the moment comes first, and for eight where the wide search
 does. Noise in the outputs makes the fit use more examples, and ill-conditioned layers take more products; neither is planned for.
-Measured seconds of one core, a start of the wide search and its pruning take about eight times the fit, the certificate twice the fit.
+Measured seconds of one core, a start of the wide search and its pruning take about eight times the fit, the certificate twice the fit. In
+many directions the search is a stochastic descent and a fit. Recorded tokens are badly conditioned there: a fit takes four times
+the products.
 """
 
 from __future__ import annotations
@@ -77,13 +79,14 @@ class Plan:
 class Size(NamedTuple):
     """The layer that is planned for, and the examples that the moment would read (None: as equal heads would ask for).
 
-    `wide`: whether the wide search takes the place of the moment.
+    `wide`: whether the wide search takes the place of the moment. `student`: operations of its stochastic descent, if it has one.
     """
 
     heads: int
     rank: int | None = None
     moment_examples: int | None = None
     wide: bool = False
+    student: float | None = None
 
 
 class Work(NamedTuple):
@@ -146,7 +149,13 @@ def work(examples: Examples, fit: int, size: Size) -> Work:
     products = calibration.MANY_PRODUCTS * 4 * rows * heads * d * (d + o)
     eliminations = 2 * calibration.SHORT_STEPS * rows * (heads * d) ** 2
     fitted = (products + eliminations) / speed
-    proposed = calibration.SHORT_STEPS * fitted if size.wide else (moment + 4 * read * k * d * d) / speed
+    if size.student is not None:
+        fitted *= calibration.SPARE
+        proposed = size.student / speed + fitted
+    elif size.wide:
+        proposed = calibration.SHORT_STEPS * fitted
+    else:
+        proposed = (moment + 4 * read * k * d * d) / speed
     return Work(proposed, fitted, calibration.CLEAR * fitted)
 
 

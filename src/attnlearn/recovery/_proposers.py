@@ -3,7 +3,7 @@
 | table `auto`, top to bottom | runs when |
 |---|---|
 | residual connection | the own token enters the outputs about as itself, and the moment does not model the tokens |
-| wide search | the moment does not model the tokens, and they vary in few directions |
+| wide search | the moment does not model the tokens |
 | moment | always |
 | moment of every example | the moment's fit is not exact, and the moment has not read every example |
 | suggested count | the moment shows heads, but not how many, or not which |

@@ -80,6 +80,11 @@ class Signals:
         return self.basis.shape[1]
 
     @property
+    def many(self) -> bool:
+        """Whether the directions are so many that the wide search begins with a stochastic descent."""
+        return self.directions > calibration.WIDE_FIRST
+
+    @property
     def dependent(self) -> bool:
         """Whether tokens depend on their positions or on each other."""
         k = len(self.position_correlation)

@@ -13,6 +13,7 @@ singular; the ridge in its factor then finds each of them to cost about nothing,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -69,39 +70,62 @@ class WhitenedRegression:
 
 def drop_costs(inside: Parameters, ground: WhitenedRegression) -> Float[np.ndarray, "m"]:
     """By how much the relative squared error grows when a head is dropped and the others refitted."""
-    matrix, moment = ground.normal(inside)
+    normal = Normal(*ground.normal(inside), inside.theta.shape[1], ground.ridge)
     with on_threads():
-        return _costs(matrix, moment, inside.theta.shape[1], ground)
+        return normal.costs() / ground.total
 
 
 def drop_order(
     inside: Parameters, ground: WhitenedRegression
 ) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
     """The heads that remain after each drop, the cheapest first, and the root of its cost, down to one head."""
-    matrix, moment = ground.normal(inside)
-    m, d = inside.theta.shape[:2]
-    columns = np.arange(m * d).reshape(m, d)
-    kept = np.arange(m)
+    normal = Normal(*ground.normal(inside), inside.theta.shape[1], ground.ridge)
+    return cheapest_drops(normal, ground.total)
+
+
+class Normal(NamedTuple):
+    """The normal equations of a fit that is linear in blocks of `size` columns, one for each head, and in one last column.
+
+    `matrix` is P^T P and `moment` P^T Y; `ridge` is the relative rounding of the matrix.
+    """
+
+    matrix: Float[np.ndarray, "p p"]
+    moment: Float[np.ndarray, "p o"]
+    size: int
+    ridge: float
+
+    @property
+    def heads(self) -> int:
+        """Number of blocks."""
+        return len(self.matrix) // self.size
+
+    def of(self, heads: Int[np.ndarray, "h"]) -> Normal:
+        """The equations of some heads alone."""
+        columns = np.arange(self.heads * self.size).reshape(self.heads, self.size)
+        own = np.append(columns[heads].reshape(-1), self.heads * self.size)
+        return self._replace(matrix=self.matrix[np.ix_(own, own)], moment=self.moment[own])
+
+    def costs(self) -> Float[np.ndarray, "m"]:
+        """By how much the squared error grows when a head is dropped and the others are refitted."""
+        factor = inverse_factor(self.matrix, self.ridge)
+        linear = factor.T @ (factor @ self.moment)
+        costs = np.empty(self.heads)
+        for head in range(self.heads):
+            block = slice(head * self.size, (head + 1) * self.size)
+            own = factor[:, block].T @ factor[:, block]
+            costs[head] = np.sum(linear[block] * np.linalg.solve(own, linear[block]))
+        return costs
+
+
+def cheapest_drops(normal: Normal, total: float) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
+    """The heads that remain after each drop, and the root of its cost relative to `total`, down to one head."""
+    kept = np.arange(normal.heads)
     while len(kept) > 1:
-        own = np.append(columns[kept].reshape(-1), m * d)
         with on_threads():
-            costs = _costs(matrix[np.ix_(own, own)], moment[own], d, ground)
+            costs = normal.of(kept).costs() / total
         least = int(np.argmin(costs))
         kept = np.delete(kept, least)
         yield kept, float(np.sqrt(max(costs[least], 0.0)))
-
-
-def _costs(
-    matrix: np.ndarray, moment: np.ndarray, d: int, ground: WhitenedRegression
-) -> Float[np.ndarray, "m"]:
-    factor = inverse_factor(matrix, ground.ridge)
-    linear = factor.T @ (factor @ moment)
-    costs = np.empty(len(matrix) // d)
-    for head in range(len(costs)):
-        block = slice(head * d, (head + 1) * d)
-        own = factor[:, block].T @ factor[:, block]
-        costs[head] = np.sum(linear[block] * np.linalg.solve(own, linear[block]))
-    return costs / ground.total
 
 
 def select(inside: Parameters, heads: np.ndarray) -> Parameters:

@@ -94,15 +94,15 @@ def reverse_derivative(u: np.ndarray, at: Local) -> Scores:
 def weights_derivative(tangent: Scores, at: Local) -> np.ndarray:
     """dalpha (n, query, m key) of one chunk along a direction of the scores."""
     n, k, m, _ = at.alpha.shape
-    return _through_softmax(at.scores.jvp(tangent, at.kept), at.alpha).reshape(n, k, m * k)
+    return through_softmax(at.scores.jvp(tangent, at.kept), at.alpha).reshape(n, k, m * k)
 
 
 def weights_adjoint(change: np.ndarray, at: Local) -> Scores:
     """The adjoint: gradient in the scores of <change, alpha>, in the memory of `change` (n, query, m key)."""
-    return at.scores.vjp(_through_softmax(change.reshape(at.alpha.shape), at.alpha), at.kept)
+    return at.scores.vjp(through_softmax(change.reshape(at.alpha.shape), at.alpha), at.kept)
 
 
-def _through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+def through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """alpha * (change - rowsum(alpha * change)), in the memory of `change`: the derivative of softmax, its own adjoint."""
     change *= alpha
     change -= alpha * row_sums(change)

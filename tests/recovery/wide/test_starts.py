@@ -41,6 +41,23 @@ def test_at_least_as_many_heads_as_are_given(given, expected):
     assert widths(made_problem(num_heads=given), made_signals(), 4 * 5 * 50) == [] or given == 2
 
 
+def test_in_many_directions_students_have_low_rank_and_the_second_is_twice_as_wide():
+    many = made_signals(128, basis=np.eye(128), inverse=np.eye(128))
+    plenty = made_problem(num=20_000, dim=128)
+    assert widths(plenty, many, 0) == [[Width(16, 32)], [Width(32, 64)]]
+    assert widths(made_problem(num=20_000, dim=128, num_heads=2), many, 0) == [
+        [Width(8, 64)],
+        [Width(8, 128)],
+    ]
+    assert widths(made_problem(num=20_000, dim=128, num_heads=12), many, 0) == [
+        [Width(24, 32)],
+        [Width(48, 64)],
+    ]
+    few = widths(made_problem(num=800, dim=128), many, 0)
+    assert [width.heads for group in few for width in group] < [16, 32]
+    assert widths(made_problem(num=40, dim=128), many, 0) == []
+
+
 @pytest.mark.parametrize("rank", [None, 2])
 def test_random_heads_have_small_scores_of_their_rank_and_no_values(rng, rank):
     layer = random_heads(made_signals(6, causal=True), 3, Width(5, rank), rng)

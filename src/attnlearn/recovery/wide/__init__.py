@@ -1,5 +1,7 @@
 """The wide search: more heads than the layer has, from random scores, and then without those that it can do without."""
 
+from attnlearn.recovery.wide._many import student_work
 from attnlearn.recovery.wide._search import search
+from attnlearn.recovery.wide._starts import widths
 
-__all__ = ["search"]
+__all__ = ["search", "student_work", "widths"]

@@ -52,10 +52,16 @@ class Pruner:
         self.costs: dict[int, float] = {}
         """Relative error by the number of heads kept, of the last wide fit; for the report alone."""
 
-    def refined(self, start: AttentionLayer, rank: int | None, tolerance: float) -> WideFit:
+    def refined(
+        self,
+        start: AttentionLayer,
+        rank: int | None,
+        tolerance: float,
+        steps: int = 3 * calibration.SHORT_STEPS,
+    ) -> WideFit:
         """The optimum near a start, as far as the search wants it."""
         config = RefineConfig(
-            max_steps=3 * calibration.SHORT_STEPS,
+            max_steps=steps,
             max_inner=calibration.MANY_PRODUCTS // 2,
             max_examples=calibration.LEAST_ROWS // 2,
             tolerance=tolerance,
@@ -73,9 +79,18 @@ class Pruner:
             config=config,
             on_step=lambda step: self.tools.progress.update(heads=heads, residual=step["residual"]),
         )
-        errors = unit_errors(found.layer.astype(self.dtype), self.select, self.scale)
         residuals = tuple(float(step["residual"]) for step in found.steps)
-        return WideFit(found.layer, found.rank, rms(errors), found.residual, len(found.steps), residuals)
+        error = self.select_error(found.layer)
+        return WideFit(found.layer, found.rank, error, found.residual, len(found.steps), residuals)
+
+    def select_error(self, layer: AttentionLayer) -> float:
+        """The error of a layer on the select side."""
+        return rms(unit_errors(layer.astype(self.dtype), self.select, self.scale))
+
+    def fit_error(self, layer: AttentionLayer) -> float:
+        """The error of a layer on as many fit examples as the select side has."""
+        side = self.fit.first(self.select.num)
+        return rms(unit_errors(layer.astype(self.dtype), side.astype(self.dtype), self.scale))
 
     def without_needless(self, wide: WideFit) -> WideFit | None:
         """The fit without its needless heads, or with as many as are given; None if that explains too little.
@@ -112,7 +127,7 @@ class Pruner:
         mixed = mixed_heads(self.problem, self.signals, layer)
         sure = mixed is None or len(sets[0]) == mixed.heads
         if sure and self.signals.nonlinear_share >= calibration.ROUGH:
-            yield self._only(wide, sets.pop(0))
+            yield only(wide, sets.pop(0))
         if mixed is not None:
             rng = self.tools.rng(f"condense {layer.num_heads}")
             start, rank = condensed(self.problem, self.signals, layer, mixed, rng)
@@ -120,25 +135,32 @@ class Pruner:
             if rank is not None:
                 yield start, None
         for kept in sets:
-            yield self._only(wide, kept)
-
-    def _only(self, wide: WideFit, kept: np.ndarray) -> tuple[AttentionLayer, int | None]:
-        """The wide fit with some of its heads."""
-        layer = wide.layer
-        chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
-        return AttentionLayer(*chosen, causal=layer.causal), wide.rank
+            yield only(wide, kept)
 
     def remaining(self, wide: WideFit, heads: int | None) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""
         rows = int(calibration.EQUATIONS_PER_UNKNOWN) * wide.layer.query_bias.size
         some = self.fit.first(max(calibration.LEAST_ROWS // 4, rows // self.fit.x.shape[1]))
+        some = some.astype(np.float32) if self.signals.many else some
         ground = WhitenedRegression(some, wide.layer.causal)
         order = list(drop_order(ground.enter(wide.layer), ground))
-        sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]
         self.costs = self.costs or {len(kept): float(cost) for kept, cost in order}
-        if heads is not None:
-            return [kept for kept in sets if len(kept) == heads]
-        costs = np.array([wide.select_error, *(cost for _, cost in order), 1.0])
-        costs = np.maximum.accumulate(np.maximum(costs, wide.select_error))
-        leaps = np.argsort(costs[:-1] / costs[1:], kind="stable")
-        return [sets[place] for place in leaps[: calibration.FEW]]
+        return likeliest(order, wide, heads)
+
+
+def only(wide: WideFit, kept: np.ndarray) -> tuple[AttentionLayer, int | None]:
+    """The wide fit with some of its heads."""
+    layer = wide.layer
+    chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
+    return AttentionLayer(*chosen, causal=layer.causal), wide.rank
+
+
+def likeliest(order: list[tuple[np.ndarray, float]], wide: WideFit, heads: int | None) -> list[np.ndarray]:
+    """Of the heads that remain after each drop, the sets before whose loss the cost leaps; or the one of a given number."""
+    sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]
+    if heads is not None:
+        return [kept for kept in sets if len(kept) == heads]
+    costs = np.array([wide.select_error, *(cost for _, cost in order), 1.0])
+    costs = np.maximum.accumulate(np.maximum(costs, wide.select_error))
+    leaps = np.argsort(costs[:-1] / costs[1:], kind="stable")
+    return [sets[place] for place in leaps[: calibration.FEW]]

@@ -1,11 +1,14 @@
-"""The wide search: Gauss-Newton with more heads than the layer has, from random scores, then without the needless ones.
+"""The wide search: a fit with more heads than the layer has, from random scores, then without the needless ones.
 
 The moment wants tokens that are independent across positions, or correlated in the separable way that the signals model.
 Recorded activations often are neither: positions have means and distributions of their own, and words of a list have fourth
 moments of their own. The moment also wants so many examples that the heads stand above its noise, and heads that differ from
 their swaps, as those of rank one do not. Regression minds none of that: a few equations per unknown do.
 
-Cost: a refine of full rank per start, so only where the tokens vary in few directions. Of 40 random layers (one to ten heads, d up
+In few directions the wide fit is one of Gauss-Newton (`_starts`), in many a stochastic descent on low-rank factors (`_stochastic`),
+after which Gauss-Newton starts from the heads that are needed.
+
+Cost in few directions: a refine of full rank per start. Of 40 random layers (one to ten heads, d up
 to 31, seven kinds of tokens, rank one to full, scores of size 0.3 to 4) two starts with eight heads and two with sixteen found
 38, most in one to three seconds of one core.
 What can fail: starts that all end in local optima; a head far smaller than the others is dropped with the needless ones, which
@@ -20,8 +23,10 @@ from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
+from attnlearn.recovery.wide._many import from_student
 from attnlearn.recovery.wide._prune import Pruner, WideFit
 from attnlearn.recovery.wide._starts import Width, random_heads, widths
+from attnlearn.recovery.wide._stochastic import Source
 
 
 class Found(NamedTuple):
@@ -48,17 +53,23 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
     groups: list[list[WideFit]] = []
     least: list[float] = [] if before is None else [before]
     best: WideFit | None = None
+    source = Source(problem, signals) if signals.many else None
     for group in widths(problem, signals, pruner.fit.y.size):
         if not _worth_widening(least) or tools.out_of_time:
             break
         groups.append([])
         rngs = {width: tools.rng(f"search {width.heads} {width.rank}") for width in group}
         for width in group:
-            start = random_heads(signals, problem.examples.out_dim, width, rngs[width])
-            wide = pruner.refined(start, width.rank, signals.found)
+            if source is None:
+                start = random_heads(signals, problem.examples.out_dim, width, rngs[width])
+                wide = pruner.refined(start, width.rank, signals.found)
+                found = pruner.without_needless(wide)
+            else:
+                wide, found = from_student(pruner, source, width)
             groups[-1].append(wide)
-            found = pruner.without_needless(wide)
             tried.append(_entry(width, wide, found, pruner.costs))
+            if found is not None and source is not None:
+                return Found(found, tried, misfits=False)
             if found is None and wide.select_error <= signals.found:
                 return Found(best, tried, misfits=False)  # wider starts would find nothing else
             if found is None:
@@ -70,7 +81,8 @@ def search(problem: Problem, signals: Signals, tools: Tools, before: float | Non
             if (found.select_error <= signals.found or alike) and pruner.settled(found):
                 return Found(best, tried, misfits=False)
         least.append(min(wide.select_error for wide in groups[-1]))
-    return Found(best, tried, misfits=best is None and _misfits(groups, least))
+    misfits = best is None and source is None and _misfits(groups, least)
+    return Found(best, tried, misfits)
 
 
 def _better(found: WideFit, best: WideFit, enough: float) -> bool:

@@ -32,6 +32,8 @@ def widths(problem: Problem, signals: Signals, equations: int) -> list[list[Widt
     Where the equations are too few for a width, as many heads as they can determine, twice.
     """
     least, r = problem.num_heads or 1, signals.directions
+    if signals.many:
+        return students(problem, r)
     low = max(calibration.WIDE_RANK, r // calibration.WIDE_RANK)
     ranks = (None, low) if low < r else (None,)
     found: list[list[Width]] = []
@@ -43,11 +45,30 @@ def widths(problem: Problem, signals: Signals, equations: int) -> list[list[Widt
     return found
 
 
-def _most(problem: Problem, r: int, equations: int, rank: int | None) -> int:
-    """Heads whose Theta have that rank, and whose W are free, which the equations can determine."""
+def students(problem: Problem, directions: int) -> list[list[Width]]:
+    """Widths in many directions: of low rank, twice as many heads as are known, or those of most layers and then twice as many.
+
+    The rank is a quarter of the directions, or what is left of them for each head, if the heads are known; then twice that.
+    """
+    known, rank = problem.num_heads, min(calibration.STUDENT_RANK, -(-directions // calibration.WIDE_RANK))
+    if known is not None:
+        rank = max(rank, min(2 * calibration.STUDENT_RANK, -(-directions // known)))
+    found = []
+    for heads, usual in ((calibration.WIDTHS[1], rank), (calibration.WIDTHS[2], 2 * rank)):
+        wanted = (
+            heads if known is None else max(calibration.WIDTHS[0], known * heads // calibration.WIDTHS[0])
+        )
+        width = min(wanted, _most(problem, directions, problem.equations, usual, usual))
+        found += [[Width(width, usual)]] if width >= max(known or 1, 2) else []
+    return found
+
+
+def _most(problem: Problem, r: int, equations: int, rank: int | None, values: int | None = None) -> int:
+    """Heads whose Theta have that rank, and whose W are free or have the rank `values`, which the equations can determine."""
     out = problem.examples.out_dim
+    linear = r * out if values is None else values * (r + out - values)
     return int(
-        (equations / calibration.EQUATIONS_PER_UNKNOWN - out) // (score_unknowns(r, rank) + r + r * out)
+        (equations / calibration.EQUATIONS_PER_UNKNOWN - out) // (score_unknowns(r, rank) + r + linear)
     )
 
 

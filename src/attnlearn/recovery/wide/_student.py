@@ -1,0 +1,108 @@
+"""A student: a layer in factors, and the slope of its squared error on some sequences.
+
+Theta_i = a_i b_i^T and W_i = v_i o_i, all of one rank r. In many directions that is what makes a step cheap: per row about
+8 m d r operations forward and twice as many back, where whole matrices would take m d^2. Tokens are white and outputs have spread
+one, so one step size suits all factors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlearn._attention import Parameters
+from attnlearn.scores import Bilinear
+from attnlearn.scores._products import pair, project, project_back, turn
+from attnlearn.solve._attend import patterns
+from attnlearn.solve._chunks import Chunk
+from attnlearn.solve._linearize import through_softmax
+
+
+class Student(NamedTuple):
+    """Scores in factors, values (m, d, r), outputs (m, r, o) and a bias (o,). Also the shape of its slope."""
+
+    scores: Bilinear
+    values: Float[np.ndarray, "m d r"]
+    outputs: Float[np.ndarray, "m r o"]
+    bias: Float[np.ndarray, "o"]
+
+    @classmethod
+    def random(
+        cls, heads: int, rank: int, dim: int, out_dim: int, score: float, rng: np.random.Generator
+    ) -> Student:
+        """Small random scores of standard deviation `score` on white tokens, and small outputs."""
+
+        def gaussian(*shape: int) -> np.ndarray:
+            return rng.standard_normal(shape, dtype=np.float32)
+
+        size = np.float32(np.sqrt(score / np.sqrt(rank) / dim))
+        a, b = size * gaussian(heads, dim, rank), size * gaussian(heads, dim, rank)
+        values = gaussian(heads, dim, rank) / np.float32(np.sqrt(dim))
+        outputs = gaussian(heads, rank, out_dim) / np.float32(np.sqrt(heads * rank) / OUTPUT_SIZE)
+        zeros = np.zeros((heads, dim), np.float32), np.zeros(out_dim, np.float32)
+        return cls(Bilinear(a, b, zeros[0]), values, outputs, zeros[1])
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Every array, in the order of `of`."""
+        return (*self.scores, self.values, self.outputs, self.bias)
+
+    @classmethod
+    def of(cls, arrays: tuple[np.ndarray, ...]) -> Student:
+        """The student of these arrays."""
+        a, b, c, values, outputs, bias = arrays
+        return cls(Bilinear(a, b, c), values, outputs, bias)
+
+    def parameters(self, mean: Float[np.ndarray, "o"], spread: float) -> Parameters:
+        """The layer on white tokens whose outputs are `mean` plus `spread` times those of the student."""
+        wide = Student.of(tuple(np.asarray(array, np.float64) for array in self.arrays))
+        return Parameters(
+            wide.scores.theta(), spread * wide.values @ wide.outputs, wide.scores.c, mean + spread * wide.bias
+        )
+
+
+OUTPUT_SIZE = 0.3
+"""Size of the first outputs, that of the true ones being 1."""
+
+
+class Seen(NamedTuple):
+    """What a student does with one chunk: patterns, what the scores keep, values (n, k, m, r), and the columns that `outputs` multiplies."""
+
+    alpha: np.ndarray
+    kept: object
+    values: np.ndarray
+    columns: Float[np.ndarray, "rows m*r"]
+
+
+def seen(student: Student, chunk: Chunk, causal: bool) -> Seen:
+    """Forward on one chunk, up to the outputs."""
+    n, k, _ = chunk.x.shape
+    alpha, kept = patterns(student.scores, chunk.x, turn(chunk.x), chunk.keep, causal)
+    values = project(chunk.x, student.values)
+    mixed = np.empty_like(values)
+    by_head = alpha.transpose(0, 2, 1, 3)
+    np.matmul(by_head, values.transpose(0, 2, 1, 3), out=mixed.transpose(0, 2, 1, 3))
+    return Seen(alpha, kept, values, mixed.reshape(n * k, -1))
+
+
+def residual(student: Student, chunk: Chunk, columns: np.ndarray) -> Float[np.ndarray, "rows o"]:
+    """What the student puts out less what it should; zero where a token is padded."""
+    rest = columns @ student.outputs.reshape(columns.shape[1], -1)
+    rest += student.bias if chunk.keep is None else chunk.keep.reshape(-1, 1) * student.bias
+    rest -= chunk.y.reshape(rest.shape)
+    return rest
+
+
+def slope(student: Student, chunk: Chunk, causal: bool) -> tuple[np.ndarray, ...]:
+    """Half the slope of the summed squared error in every array, and the sum itself."""
+    alpha, kept, values, columns = seen(student, chunk, causal)
+    rest = residual(student, chunk, columns)
+    back = (rest @ student.outputs.reshape(columns.shape[1], -1).T).reshape(values.shape)
+    to_values, by_head = np.empty_like(values), alpha.transpose(0, 2, 3, 1)
+    np.matmul(by_head, back.transpose(0, 2, 1, 3), out=to_values.transpose(0, 2, 1, 3))
+    scores = student.scores.vjp(through_softmax(pair(back, values), alpha), kept)  # pyright: ignore[reportArgumentType]
+    outputs = (columns.T @ rest).reshape(student.outputs.shape)
+    found = Student(scores, project_back(chunk.x, to_values), outputs, rest.sum(axis=0))
+    return (*found.arrays, np.array(np.vdot(rest, rest), np.float64))
