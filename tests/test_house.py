@@ -59,7 +59,9 @@ RANKS = {
     **dict.fromkeys(["_serialize", "_screen"], 2),
     **dict.fromkeys(["data", "convert", "oracle"], 3),
     "solve": 4,
-    **dict.fromkeys(["recovery", "extraction", "compression", "training", "train", "hard", "diagnosis"], 5),
+    **dict.fromkeys(
+        ["recovery", "extraction", "compression", "comparison", "training", "train", "hard", "diagnosis"], 5
+    ),
     "compat": 6,
     **dict.fromkeys(["reporting", "reproduce"], 7),
     **dict.fromkeys(["cli", "__main__"], 8),

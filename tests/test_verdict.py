@@ -10,7 +10,7 @@ from attnlearn import Certificate, Check, Claim, NotEstablished, Outcome, Soluti
 from attnlearn._verdict import verdict
 from tests.reporting.conftest import C1, C2, C3, made_up
 
-ENDED_WELL = {"RECOVERED", "TRAINED", "COMPRESSED"}
+ENDED_WELL = {"RECOVERED", "TRAINED", "COMPRESSED", "CERTIFIED"}
 
 
 @pytest.mark.parametrize("outcome", Outcome)

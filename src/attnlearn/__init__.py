@@ -35,6 +35,9 @@ if TYPE_CHECKING:  # every name again, so that editors know its type
     from attnlearn._outcome import Outcome as Outcome
     from attnlearn._result import Phase as Phase
     from attnlearn._result import Solution as Solution
+    from attnlearn.comparison import Comparison as Comparison
+    from attnlearn.comparison import certify as certify
+    from attnlearn.comparison import compare as compare
     from attnlearn.compat import MultiHeadAttentionClassifier as MultiHeadAttentionClassifier
     from attnlearn.compression import CompressConfig as CompressConfig
     from attnlearn.compression import compress as compress
@@ -59,6 +62,7 @@ _EXPORTS = {
     "Certificate": "attnlearn._certificate",
     "Check": "attnlearn._certificate",
     "Claim": "attnlearn._certificate",
+    "Comparison": "attnlearn.comparison",
     "CompressConfig": "attnlearn.compression",
     "Conditions": "attnlearn.diagnosis",
     "Distance": "attnlearn._distance",
@@ -77,6 +81,8 @@ _EXPORTS = {
     "SpectralConfig": "attnlearn.recovery",
     "Status": "attnlearn._certificate",
     "Support": "attnlearn._canonical",
+    "certify": "attnlearn.comparison",
+    "compare": "attnlearn.comparison",
     "compress": "attnlearn.compression",
     "conditions": "attnlearn.diagnosis",
     "distance": "attnlearn._distance",

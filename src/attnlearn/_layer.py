@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -357,8 +356,10 @@ class AttentionLayer:
 
         return random_layer(num_heads, dim, rank, scale, bias, seed, causal)
 
-    def save(self, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None) -> None:
-        """Write the layer as safetensors with metadata; the file appears whole or not at all.
+    def save(self, path: str | os.PathLike[str], provenance: Any = None, support: Any = None) -> None:
+        """Write the layer as safetensors with metadata (a mapping); the file appears whole or not at all.
+
+        `support` is the span of the tokens behind it (`stats["support"]`): `compare` then leaves out what these cannot show.
 
         >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
         >>> layer = AttentionLayer.random(2, 4); layer.save(path)
@@ -367,7 +368,7 @@ class AttentionLayer:
         """
         from attnlearn._storage import save_layer
 
-        save_layer(self, path, provenance)
+        save_layer(self, path, provenance, support=support)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AttentionLayer:

@@ -17,8 +17,12 @@ class Outcome(Enum):
     RECOVERED = ("every head was recovered", "nothing to do")
     TRAINED = ("training finished", "the certificate says which guarantees hold for this run")
     COMPRESSED = (
-        "a layer with fewer heads was found, as close to its source as the certificate says",
-        "more heads come closer",
+        "a smaller layer was found, as close to its source as the certificate says",
+        "a larger one comes closer",
+    )
+    CERTIFIED = (
+        "the candidate is as close to the reference as the certificate says",
+        "nothing to do",
     )
     ON_TARGET = (
         "the error is at most the target that was asked for, and the other claims are not established",
@@ -95,7 +99,7 @@ class Outcome(Enum):
     @property
     def ended_well(self) -> bool:
         """Whether a run that ended so can be certified."""
-        return self in (Outcome.RECOVERED, Outcome.TRAINED, Outcome.COMPRESSED)
+        return self in (Outcome.RECOVERED, Outcome.TRAINED, Outcome.COMPRESSED, Outcome.CERTIFIED)
 
     def to_json(self) -> str:
         """The name, by which results are stored."""

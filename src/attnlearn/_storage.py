@@ -2,7 +2,7 @@
 
 Metadata: `format` = "attnlearn/layer", `version`, `causal`, `provenance` (JSON: what made the file). A layer with positions has
 the tensors of its scores instead of theta and query_bias, and `scores` (JSON: the kind and its fixed numbers); a window or a
-prefix is in `mask` (JSON). Such files have version 2, so that older readers refuse them instead of losing what they do not know.
+prefix is in `mask` (JSON). `support_mean` and `support_basis` are the span of the tokens that it was learned from, where it is kept. Such files have version 2, so that older readers refuse them instead of losing what they do not know.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from attnlearn._canonical import Support
 from attnlearn._errors import one_line
 from attnlearn._files import read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
@@ -21,6 +25,7 @@ from attnlearn.scores._kinds import ARRAYS
 
 FORMAT, LINEAR_FORMAT = "attnlearn/layer", "attnlearn/linear-layer"
 VERSION, WITH_POSITIONS = "1", "2"
+SUPPORT = ("support_mean", "support_basis")
 
 
 def save_layer(
@@ -28,6 +33,7 @@ def save_layer(
     path: str | os.PathLike[str],
     provenance: Mapping[str, Any] | None,
     layer_format: str = FORMAT,
+    support: Support | None = None,
 ) -> None:
     """See `AttentionLayer.save`; the weights of a linear layer are written with its own format."""
     plain = layer.plain_scores and layer.visible == Visible(layer.causal)
@@ -40,7 +46,25 @@ def save_layer(
     if not plain:
         metadata["scores"] = json.dumps(describe(layer.form))
         metadata["mask"] = json.dumps(layer.visible._asdict())
-    write_tensors(path, layer.parameters._asdict() if plain else layer.arrays(), metadata)
+    tensors = dict(layer.parameters._asdict() if plain else layer.arrays())
+    if support is not None:
+        tensors |= {name: np.ascontiguousarray(part) for name, part in zip(SUPPORT, support)}
+    write_tensors(path, tensors, metadata)
+
+
+def load_support(path: str | os.PathLike[str]) -> Support | None:
+    """The span of tokens that a layer's file keeps, None if it keeps none or is not attnlearn's."""
+    target = Path(path)
+    if target.suffix != ".safetensors" or not target.is_file():
+        return None
+    tensors, metadata = read_tensors(target)
+    if not is_layer_file(metadata) or any(name not in tensors for name in SUPPORT):
+        return None
+    mean, basis = (np.asarray(tensors[name], np.float64) for name in SUPPORT)
+    fits = mean.ndim == 1 and basis.ndim == 2 and len(basis) == len(mean)
+    if not fits or not (np.isfinite(mean).all() and np.isfinite(basis).all()):
+        raise ValueError(f"path: must have a support of shapes (d,) and (d, r), finite, got {path}")
+    return Support(mean, basis)
 
 
 def is_layer_file(metadata: Mapping[str, str], layer_format: str = FORMAT) -> bool:

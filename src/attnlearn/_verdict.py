@@ -63,12 +63,12 @@ def verdict(document: dict[str, Any]) -> Verdict:
     # The word of the file is not enough: every claim in it must be established too.
     certified = bool(document["certified"] and outcome.ended_well and claims and len(held) == len(claims))
     trained = _kind(document) == "classifier"
-    if certified and outcome is Outcome.COMPRESSED:
+    if certified and outcome in (Outcome.COMPRESSED, Outcome.CERTIFIED):
         return _compressed(document, claims)
     if certified:
         told = _trained(document, claims) if trained else _learned(document, claims)
         return Verdict("good", "Certified", told, scope=_scope(document, claims, trained))
-    if document["layer"] is None:
+    if document["layer"] is None and "candidate" not in document["stats"]:
         thing = "model" if outcome is Outcome.TRAINED else "layer"
         told = f"No {thing} was learned: {_reason(document, outcome)}."
         return Verdict("bad", "Nothing learned", told, (), _remedy(document, outcome))
@@ -236,15 +236,15 @@ def _unit(value: dict[str, Any]) -> str:
 def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
     """A smaller layer: the error is established, which does not make it small."""
     before, value = document["stats"].get("source_heads"), _c1_value(claims)
-    told = f"The layer was refitted with {_count(_heads(document))}" + (
-        f" instead of {before}" if before else ""
-    )
+    other, told = "reference", "The candidate was compared"
+    if document["outcome"] == Outcome.COMPRESSED.name:
+        instead = f" instead of {before}" if before and before != _heads(document) else ""
+        other, told = "source", f"The layer was refitted with {_count(_heads(document))}{instead}"
     if value is None:
         return Verdict("partial", "Certified error", f"{told}.")
     told += (
-        f": its outputs differ from the source's by at most {pretty(100 * value['error'], 3)} % of an output's norm "
-        f"(of the typical norm where it is smaller) on at least {100 * value['fraction']:.2f} % of {_unit(value)}."
-        f"{_provided(claims)}"
+        f": its outputs differ from the {other}'s by at most {pretty(100 * value['error'], 3)} % of an output's norm (of "
+        f"{pretty(value.get('floor'), 3)} where it is smaller) on at least {100 * value['fraction']:.2f} % of {_unit(value)}.{_provided(claims)}"
     )
     tone = "good" if value["error"] <= SMALL_ERROR else "partial"
     return Verdict(tone, "Certified error", told, scope=_scope(document, claims, False))

@@ -145,7 +145,8 @@ def finish(
             "achieved": solution.achieved,
             "certified": solution.certified,
         }
-        solution.layer.save(path, provenance=about)
+        kept = {"support": solution.stats["support"]} if solution.stats.get("support") is not None else {}
+        solution.layer.save(path, provenance=about, **kept)
 
     if output is not None and solution.layer is not None:
         written = output if writes.attempt(lambda: (save or save_layer)(output)) else None

@@ -30,6 +30,8 @@ GROUPS = {
         "conditions": "Measure every condition that the learners use, and say which route to take.",
     },
     "Results": {
+        "certify": "Say how far a smaller, quantised or merged layer is from the one it stands for, with a certificate.",
+        "compare": "Match the heads of two layers and say how far apart they are.",
         "report": "Turn a JSON result into one HTML file that opens without a network; two results are shown side by side.",
         "convert": "Read a layer in any known layout and write it in another.",
         "leak": "Show the error reached against sequences, tokens and scalars spent, as a table and a plot.",
@@ -51,6 +53,8 @@ EXAMPLES = {
         "attnlearn extract --oracle http://127.0.0.1:8000/ --cache answers",
         "attnlearn extract --oracle service.py:attention --dim 64",
     ),
+    "certify": ("attnlearn certify small.safetensors big.safetensors activations --target 0.01",),
+    "compare": ("attnlearn compare found.safetensors model.safetensors activations",),
     "compress": ("attnlearn compress model.safetensors activations --kv-heads 2 -o out.safetensors",),
     "train": ("attnlearn train labelled.npz --heads 8 --report report.html",),
     "record": (

@@ -101,6 +101,8 @@ def _title(document: dict[str, Any], trained: bool) -> str:
     """What the page is about; "recovered" only where the outcome says so."""
     if trained:
         return "Trained attention classifier"
+    if document["outcome"] == "CERTIFIED" or "candidate" in document["stats"]:
+        return "Attention layer beside its reference"
     if document.get("layer") is None:
         return "Attention layer, not found"
     named = {"RECOVERED": "Recovered attention layer", "COMPRESSED": "Compressed attention layer"}

@@ -11,6 +11,7 @@ against that floor, which every claim prints.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -112,7 +113,7 @@ def visible_keys(k: int, mask: Mask | None, causal: bool) -> Bool[np.ndarray, "n
 
 
 def unit_errors(
-    layer: AttentionLayer, held: Batch, scale: float, small: float = calibration.SMALL_ERROR
+    layer: Callable[[Any, Any], Any], held: Batch, scale: float, small: float = calibration.SMALL_ERROR
 ) -> np.ndarray:
     """Relative error of every sequence, or of every unit's worst sequence; `scale` is the typical norm of an output."""
     outputs = held.visible

@@ -9,11 +9,13 @@ but are no evidence, so they are not counted in n, nor is the share of units tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.stats
 
 from attnlearn._certificate import Check, Claim, Status
-from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch, largest_of_groups, unit_errors
 
@@ -22,7 +24,7 @@ UNITS = {"input": "inputs", "distinct input": "distinct inputs", "group": "group
 
 
 def function_claim(
-    layer: AttentionLayer,
+    layer: Callable[[Any, Any], Any],
     held: Batch,
     scale: float,
     *,
@@ -34,10 +36,11 @@ def function_claim(
     drawn: bool = False,
     small: float = calibration.SMALL_ERROR,
     covered: float | None = None,
+    assumes: tuple[str, ...] = (),
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks; `limit` is the largest error that says anything, `where` names the inputs if it must, and
     `drawn` says that we drew them independently ourselves. Outputs below the share `small` of `scale`
-    count as that large. With `covered` the claim is about that fraction of the inputs, at a smaller error.
+    count as that large. `assumes` is what the claim takes for granted beside. With `covered` the claim is about that fraction of the inputs, at a smaller error.
     """
     errors, independent = unit_errors(layer, held, scale, small), independent_units(held)
     units = int((1 - held.hidden) * independent.sum())
@@ -61,7 +64,7 @@ def function_claim(
             "histogram": histogram(errors),
         },
         1 - delta,
-        assumes=() if drawn else (INDEPENDENT.format(unit=unit),),
+        assumes=(*(() if drawn else (INDEPENDENT.format(unit=unit),)), *assumes),
         scope={"fraction": fraction, "floor": floor},
     )
     return claim, checks
