@@ -63,7 +63,7 @@ RANKS = {
         ["recovery", "extraction", "compression", "comparison", "training", "train", "hard", "diagnosis"], 5
     ),
     "compat": 6,
-    **dict.fromkeys(["reporting", "reproduce"], 7),
+    **dict.fromkeys(["reporting", "reproduce", "whole"], 7),
     **dict.fromkeys(["cli", "__main__"], 8),
 }
 FORBIDDEN = {("recovery", "extraction"), ("extraction", "recovery")}

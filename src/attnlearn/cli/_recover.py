@@ -21,6 +21,8 @@ def recover(
     start: Path | None = None,
     accuracy: float = 0.05,
     memory: str | None = None,
+    layers: str | None = None,
+    max_sequences: int | None = None,
     options: Long | None = None,
 ) -> int:
     """Recover every head of a layer from random examples, with a certificate.
@@ -28,7 +30,7 @@ def recover(
     Parameters
     ----------
     data
-        A folder of recorded examples (see record and sample), or an .npz file with x and y.
+        A folder of recorded examples (see record and sample), or an .npz file with x and y; with --layers FILE.py:FUNCTION.
     output
         Where to write the recovered layer (safetensors).
     heads
@@ -43,10 +45,16 @@ def recover(
         How exact claims about outputs with noise or rounding must be to count as established.
     memory
         Refuse a run that is expected to need more, for example 1.5GB.
+    layers
+        all, or names of attention blocks with commas between them: then DATA is FILE.py:FUNCTION, as for record, every block is recorded and recovered in turn, and --output is the folder for everything. A run that was interrupted goes on where it stopped.
+    max_sequences
+        With --layers: record so many sequences of each block.
     """
     import attnlearn
 
     options = options or Long()
+    if layers is not None:
+        return _whole_model(str(data), output, layers, max_sequences, accuracy, memory, options)
     keywords = options.keywords(output)
     solution = solved(
         attnlearn.recover,
@@ -60,3 +68,27 @@ def recover(
         **keywords,
     )
     return finish(solution, output, options)
+
+
+def _whole_model(
+    factory: str, output: Path | None, layers: str, most: int | None, accuracy: float, memory: str | None, options: Long
+) -> int:  # fmt: skip
+    """Every attention block of a model in turn; 0 if all were certified."""
+    from attnlearn._errors import require
+    from attnlearn._importing import resolve
+    from attnlearn.whole import recover_model
+
+    require(output is not None, "output", "must name a folder with --layers", None)
+    assert output is not None
+    model, batches, *named = resolve(factory, "data")()
+    console = options.console
+    found = recover_model(
+        model, batches, output, layers=layers if layers == "all" else layers.split(","), max_sequences=most,
+        accuracy=accuracy, memory=memory, time_limit=options.time_limit, seed=options.seed, progress=options.progress,
+        tokens=named[0] if named else None,
+    )  # fmt: skip
+    console.table(["block", "outcome", "certified", "heads", "error", "seconds"], found.rows())
+    console.text(found.sentence)
+    console.text(f"wrote    {output / 'index.html'}")
+    console.json(found.to_json())
+    return 0 if found.achieved else 3

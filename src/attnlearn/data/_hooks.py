@@ -18,7 +18,8 @@ from attnlearn.data._masks import from_huggingface_mask, from_torch_masks, split
 if TYPE_CHECKING:
     import torch
 
-Listener = Callable[["Heard"], None]
+Listener = Callable[["Heard"], "torch.Tensor | None"]
+"""Told of every call; what it returns takes the place of the block's outputs (None: they stay)."""
 _OTHER_KEYS = ("key_value_states", "encoder_hidden_states")
 
 
@@ -45,13 +46,18 @@ def listening(site: Site, listener: Listener) -> Iterator[None]:
         x, allowed = read(module, {**given.arguments, **given.arguments.get("kwargs", {})})
         open_calls.append((x, *split_mask(allowed, site.window)))
 
-    def after(_module: Any, _args: Any, output: Any) -> None:
+    def after(_module: Any, _args: Any, output: Any) -> Any:
         y = output[0] if is_torch else output
-        if is_torch and y.ndim == 3 and not site.source.batch_first:
-            y = y.transpose(0, 1)
+        turned = is_torch and y.ndim == 3 and not site.source.batch_first
         require(bool(open_calls), "module", "must be called as a whole", site.block.name)
         x, mask, possible = open_calls.pop()
-        listener(Heard(x, y.reshape(*x.shape[:2], -1), mask, possible))
+        rows = y.transpose(0, 1) if turned else y
+        other = listener(Heard(x, rows.reshape(*x.shape[:2], -1), mask, possible))
+        if other is None:
+            return None
+        other = other.reshape(rows.shape).to(y)
+        other = other.transpose(0, 1) if turned else other
+        return (other, *output[1:]) if is_torch else other
 
     with ExitStack() as stack:
         hooks = (

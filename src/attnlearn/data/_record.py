@@ -53,10 +53,10 @@ def record(
     site = _choose(find_sites(model), module)
     with RecordedWriter(folder, provenance=_provenance(model, site)) as writer:
         heard = _Recording(writer, limit)
-        with _undisturbed(model), listening(site, heard), torch.no_grad():
+        with undisturbed(model), listening(site, heard), torch.no_grad():
             for batch in batches:
                 calls = heard.calls
-                _run(model, batch)
+                run_model(model, batch)
                 rule = f"must be called by the model ({site.block.name} was not)"
                 require(heard.calls > calls, "module", rule, "no call")
                 if tokens is not None and len(writer.words) < WORDED:
@@ -140,7 +140,8 @@ class _Plain(str):
         return str(self)
 
 
-def _run(model: torch.nn.Module, batch: Any) -> None:
+def run_model(model: torch.nn.Module, batch: Any) -> Any:
+    """What the model returns for a batch: a tensor, a tuple of arguments, or a mapping of keyword arguments."""
     import numpy as np
     import torch
 
@@ -151,15 +152,14 @@ def _run(model: torch.nn.Module, batch: Any) -> None:
         return value.to(first.device) if torch.is_tensor(value) and first is not None else value
 
     if isinstance(batch, Mapping):
-        model(**{name: ready(value) for name, value in batch.items()})
-    elif isinstance(batch, (tuple, list)):
-        model(*(ready(value) for value in batch))
-    else:
-        model(ready(batch))
+        return model(**{name: ready(value) for name, value in batch.items()})
+    if isinstance(batch, (tuple, list)):
+        return model(*(ready(value) for value in batch))
+    return model(ready(batch))
 
 
 @contextmanager
-def _undisturbed(model: torch.nn.Module) -> Iterator[None]:
+def undisturbed(model: torch.nn.Module) -> Iterator[None]:
     """Eval mode and plain kernels inside, everything as before outside.
 
     torch's fast path runs encoder layers without their submodules, so hooks hear nothing. transformers' fused
