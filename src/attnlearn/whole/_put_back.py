@@ -52,7 +52,7 @@ def _evaluated(layer: AttentionLayer) -> Listener:
 
         x = heard.x.detach().cpu().double().numpy()
         mask = heard.mask.detach().cpu().numpy().astype(bool)
-        empty = ~mask.any(axis=1)
+        empty = np.logical_not(mask.any(axis=1))
         mask = np.where(empty[:, None], True, mask)  # a sequence of padding alone: nobody reads it
         return torch.from_numpy(np.ascontiguousarray(layer.astype(np.float64)(x, mask)))
 
