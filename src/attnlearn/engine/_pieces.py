@@ -80,6 +80,16 @@ def summed_by(elsewhere: Elsewhere | None) -> Iterator[None]:
         _elsewhere.reset(token)
 
 
+def worth_moving(work: float) -> bool:
+    """Whether a sum of so many multiplications runs elsewhere.
+
+    >>> worth_moving(1e30)
+    False
+    """
+    elsewhere = _elsewhere.get()
+    return elsewhere is not None and elsewhere.worth(work)
+
+
 class Pieces:
     """One value for each of `number` chunks. `work` is the number of multiplications in one piece of a sum over them.
 

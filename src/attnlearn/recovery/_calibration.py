@@ -147,6 +147,8 @@ CHUNK_BYTES = 12 * 2**20
 """Working memory of a chunk: fits the last-level cache, so that the products run at full speed."""
 CACHE_BYTES = 640 * 2**20
 """Whitened rows are kept in float32 below this size and recomputed in every pass above it."""
+SHARES = 32
+"""Shares of the rows that the workers of a cluster hold, so that two to some ten of them have about as much to do each."""
 OUTPUT_DIRECTIONS = 8
 """Random output directions on which the unmixing is solved: m^2 unknowns do not need all outputs."""
 ROWS_PER_UNKNOWN = 12

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from attnlearn.data import Examples
 from attnlearn.engine import Engine, blocks
+from attnlearn.engine._pieces import Pieces, worth_moving
 from attnlearn.engine._threads import in_order
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._blocks import LOCAL
@@ -33,6 +34,7 @@ class MomentOperator:
     def __init__(self, source: RowSource, signals: Signals, engine: Engine = LOCAL) -> None:
         self.source, self.engine = source, engine
         self._signs: np.ndarray | None = None
+        self._there: Pieces | None = None
         self.kurtosis = signals.kurtosis
         identity = np.array_equal(signals.position_correlation, np.eye(source.k))
         self.correlation = None if identity else signals.position_correlation.astype(np.float32)
@@ -154,13 +156,30 @@ class MomentOperator:
 
     def _sum(self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...]) -> np.ndarray:
         """The sum over all rows of the method named `part`, block by block, wherever the engine computes."""
-        cut = blocks(self.source.num, 2 * calibration.LEAST_ROWS)
-        if self.engine.in_process:
-            return sum((self._block(part, matrix, vectors, shape, block) for block in cut), np.zeros(shape))
+        work = (part, matrix, vectors, shape)
+        if self.engine.in_process or not (self.engine.address is None or self._moved()):
+            return sum((self._block(*work, block) for block in self._cut()), np.zeros(shape))
         bare = copy.copy(self)
-        bare.source, bare.engine, bare._signs = None, LOCAL, None
-        work = partial(_elsewhere, bare, self.source.signals, part, matrix, vectors, shape)
-        return sum(self.engine.stream(work, map(self._packed, cut)), np.zeros(shape))
+        bare.source, bare.engine, bare._signs, bare._there = None, LOCAL, None, None
+        if self.engine.address is None:
+            one = partial(_in_process, bare, self.source.signals, work)
+            return sum(self.engine.stream(one, map(self._packed, self._cut())), np.zeros(shape))
+        shares = blocks(self.source.num, -(-self.source.num // calibration.SHARES))
+        if self._there is None:
+            packed = Pieces.of([self._packed(share)[:2] for share in shares])
+            self._there = packed.derive(_rows, given=(self.source.signals,), work=self._work() / len(packed))
+        signs = Pieces.of([None if self._signs is None else self._signs[share] for share in shares])
+        return self._there.sum(_elsewhere, signs, given=(bare, work))
+
+    def _cut(self) -> list[slice]:
+        return blocks(self.source.num, 2 * calibration.LEAST_ROWS)
+
+    def _work(self) -> float:
+        """Multiplications of one pass with one vector."""
+        return float(self.source.num) * self.source.k * self.source.dim * self.source.out_dim
+
+    def _moved(self) -> bool:
+        return worth_moving(self._work())
 
     def _block(
         self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...], block: slice
@@ -187,20 +206,26 @@ class MomentOperator:
             yield rows, residual
 
 
-def _elsewhere(
-    bare: MomentOperator,
-    signals: Signals,
-    part: str,
-    matrix: np.ndarray | None,
-    vectors: int,
-    shape: tuple[int, ...],
-    packed: tuple[Examples, np.ndarray, np.ndarray | None],
-) -> np.ndarray:
+Work = tuple[str, np.ndarray | None, int, tuple[int, ...]]
+
+
+def _rows(packed: tuple[Examples, np.ndarray], signals: Signals) -> RowSource:
+    """The rows of one block in another process, which keeps them if they are small."""
+    examples, indices = packed
+    return RowSource(examples, signals, indices)
+
+
+def _elsewhere(rows: RowSource, signs: np.ndarray | None, bare: MomentOperator, work: Work) -> np.ndarray:
     """One block in another process."""
-    examples, indices, signs = packed
     operator = copy.copy(bare)
-    operator.source, operator._signs = RowSource(examples, signals, indices), signs
-    return operator._block(part, matrix, vectors, shape, slice(0, len(indices)))
+    operator.source, operator._signs = rows, signs
+    return operator._block(*work, slice(0, rows.num))
+
+
+def _in_process(
+    bare: MomentOperator, signals: Signals, work: Work, packed: tuple[Examples, np.ndarray, np.ndarray | None]
+) -> np.ndarray:
+    return _elsewhere(_rows(packed[:2], signals), packed[2], bare, work)
 
 
 def orthonormal(blocks: Float[np.ndarray, "l a b"]) -> Float[np.ndarray, "l a b"]:
