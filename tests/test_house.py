@@ -29,6 +29,7 @@ RANKS = {
             "_verdict",
             "_words",
             "_precision",
+            "_arrays",
             "_files",
             "_memory",
             "_importing",

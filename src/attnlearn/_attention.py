@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._arrays import exponential, hide, namespace, reshape
 from attnlearn.engine._threads import in_order, limited_blas
 from attnlearn.scores import Scores, Visible, as_visible
 from attnlearn.scores._products import mix, turn
@@ -41,17 +42,20 @@ def row_sums(weights: np.ndarray) -> np.ndarray:
 
     Of such narrow products OpenBLAS now and then says "invalid value" where all values are finite, so it is not listened to.
     """
-    keys = weights.shape[-1]
+    xp = namespace(weights)
+    *others, keys = weights.shape
     with np.errstate(invalid="ignore"):
-        sums = weights.reshape(-1, keys) @ np.ones(keys, weights.dtype)
-    return sums.reshape(*weights.shape[:-1], 1)
+        ones = xp.ones(keys, dtype=weights.dtype, device=weights.device)
+        sums = reshape(weights, (-1, keys)) @ ones
+    return reshape(sums, (*others, 1))
 
 
 def bounded(logits: np.ndarray) -> bool:
     """Whether scores may be exponentiated as they are. Then there is nothing to shift, and the largest of each short row is
     what takes NumPy the time; to be asked before keys are masked by -inf.
     """
-    return bool(logits.max() < EXPONENT and logits.min() > -EXPONENT)
+    xp = namespace(logits)
+    return bool(xp.max(logits) < EXPONENT and xp.min(logits) > -EXPONENT)
 
 
 def softmax(logits: np.ndarray, shift: bool = True) -> np.ndarray:
@@ -60,11 +64,13 @@ def softmax(logits: np.ndarray, shift: bool = True) -> np.ndarray:
     >>> softmax(np.array([[0.0, -np.inf], [-np.inf, -np.inf]])).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
+    xp = namespace(logits)
     if shift:
-        top = logits.max(axis=-1, keepdims=True)
-        logits -= np.where(np.isneginf(top), 0, top)
-    np.exp(logits, out=logits)
-    logits /= np.maximum(row_sums(logits), np.finfo(logits.dtype).tiny)
+        top = xp.max(logits, axis=-1, keepdims=True)
+        logits -= xp.where(top == -xp.inf, xp.zeros_like(top), top)
+    logits = exponential(logits)
+    sums = row_sums(logits)
+    logits /= xp.where(sums > 0, sums, xp.ones_like(sums))
     return logits
 
 
@@ -78,10 +84,10 @@ def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool | Visible) -
     """
     hidden, shift = as_visible(causal).hidden(logits.shape[-1]), not bounded(logits)
     if hidden is not None:
-        np.copyto(logits, -np.inf, where=hidden[:, None, :])
+        logits = hide(logits, hidden[:, None, :])
     if keep is not None:
-        np.copyto(logits, -np.inf, where=keep[:, None, None, :] == 0)
-    softmax(logits, shift)
+        logits = hide(logits, keep[:, None, None, :] == 0)
+    logits = softmax(logits, shift)
     if keep is not None:
         logits *= keep[:, :, None, None]
     return logits

@@ -47,7 +47,7 @@ class Bracket:
 
 
 def test_a_store_that_lost_what_it_had_says_so():
-    order = Order((), (), (Recipe(2, scaled, (1,), (), True),), (2,), power, (2,))
+    order = Order((), (), (Recipe(2, scaled, (1,), (), True, None),), (2,), power, (2,))
     assert serve(Store(), pickle.dumps(order), pickle.dumps({}), range(1), 1) is None
 
 

@@ -13,7 +13,7 @@ DASK_LOOK_SECONDS = 1.0
 DASK_BLOCKS_PER_THREAD = 2
 """Blocks on their way for each thread of the cluster: one under way, one waiting, so that no worker is idle."""
 
-SEAT_WORK = 1e9
+SEAT_WORK = 1e8
 """Multiplications of a whole sum below which it stays in this process."""
 
 THREAD_WORK = 2e7

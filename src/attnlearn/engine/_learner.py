@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
+from attnlearn._arrays import Device
 from attnlearn._errors import NotEstablished, raise_if_interrupted, require
 from attnlearn._result import Outcome, Phase, Solution
 from attnlearn._version import __version__
 from attnlearn.engine._checkpoint import Checkpoint
 from attnlearn.engine._map import Engine
+from attnlearn.engine._pieces import computed_on
 from attnlearn.engine._pipeline import PhaseFailed, Phases, Run, Stop, Tools, run_phases
 from attnlearn.engine._progress import Progress
 
@@ -32,7 +34,8 @@ class Options:
     """The last keywords of every verb, with the defaults that all of them have.
 
     `target` is an error that is enough. After `time_limit` seconds the run ends with the best answer so far and BUDGET_SPENT;
-    with a `checkpoint`, a folder, the next run goes on from there unless `resume` is False. `device` is where to compute.
+    with a `checkpoint`, a folder, the next run goes on from there unless `resume` is False. `device` is where sums over chunks are computed:
+    None or "cpu" with NumPy, "cuda" and the like with torch.
     `raise_on_failure` raises `NotEstablished` for a run that did not achieve what was asked for.
 
     >>> Options(time_limit=0)
@@ -56,7 +59,7 @@ class Options:
         require(limit is None or limit > 0, "time_limit", "must be positive (seconds)", limit)
         whole = isinstance(seed, Integral) and not isinstance(seed, bool) and seed >= 0
         require(whole, "seed", "must be an integer >= 0", seed)
-        require(self.device in (None, "cpu"), "device", 'must be None or "cpu"', self.device)
+        Device.parse(self.device)
 
     def tools(self) -> Tools:
         """What the phases may use; the time limit counts from here."""
@@ -107,8 +110,8 @@ def learn(learner: Learner, options: Options, tools: Tools) -> Solution:
     if options.checkpoint is not None:
         saved = Checkpoint(options.checkpoint, _identity(learner, options), resume=options.resume)
     known = None if callable(learner.phases) else len(learner.phases) + 1
-    shown = tools.progress.run(learner.name, known)
-    with saved or nullcontext(), learner.context(), tools.engine.summing(), shown:
+    shown, device = tools.progress.run(learner.name, known), Device.parse(options.device)
+    with saved or nullcontext(), learner.context(), tools.engine.summing(), computed_on(device), shown:
         solution = _solution(learner, _run(learner, tools, saved), options, tools)
     return handed_over(solution, options)
 

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
+from attnlearn._arrays import Device
 from attnlearn.engine import _calibration as calibration
 from attnlearn.engine._threads import in_order
 
@@ -62,9 +63,17 @@ class Elsewhere(Protocol):
 
 
 def piece_of(function: Callable, sources: tuple[Pieces, ...], given: tuple, place: int) -> Any:
-    """`function` of the pieces of one chunk."""
+    """`function` of the pieces of one chunk, which are where those of the first source are."""
     scratch: dict[int, Any] = {}
-    return function(*(source.at(place, scratch) for source in sources), *given)
+    return function(*_together(sources, place, scratch), *given)
+
+
+def _together(sources: tuple[Pieces, ...], place: int, scratch: dict[int, Any]) -> list[Any]:
+    device = sources[0].device
+    found = [source.at(place, scratch) for source in sources]
+    if device is None:
+        return found
+    return [piece if source.device else device.to(piece) for source, piece in zip(sources, found)]
 
 
 _elsewhere: ContextVar[Elsewhere | None] = ContextVar("elsewhere", default=None)
@@ -78,6 +87,28 @@ def summed_by(elsewhere: Elsewhere | None) -> Iterator[None]:
         yield
     finally:
         _elsewhere.reset(token)
+
+
+_device: ContextVar[Device | None] = ContextVar("device", default=None)
+
+
+@contextmanager
+def computed_on(device: Device | None) -> Iterator[None]:
+    """Inside the block, chunks that are cut are computed on this device."""
+    token = _device.set(device)
+    try:
+        yield
+    finally:
+        _device.reset(token)
+
+
+def current_device() -> Device | None:
+    """Where chunks that are cut now are computed; None: NumPy.
+
+    >>> current_device() is None
+    True
+    """
+    return _device.get()
 
 
 def worth_moving(work: float) -> bool:
@@ -107,10 +138,13 @@ class Pieces:
         *,
         keep: bool = True,
         work: float = 0.0,
+        device: Device | None = None,
     ) -> None:
         self.key, self.number, self.keep, self.work = next(_keys), number, keep, work
         self.function, self.sources, self.given = function, sources, given
+        self.device = sources[0].device if sources else device
         self.values: dict[int, Any] = {}
+        self._placed: dict[int, Any] = {}
 
     @classmethod
     def of(cls, values: Pieces | Sequence[Any]) -> Pieces:
@@ -136,15 +170,31 @@ class Pieces:
     def at(self, place: int, scratch: dict[int, Any] | None = None) -> Any:
         """The piece of one chunk; what is not kept is in `scratch` while one chunk is worked on."""
         scratch = {} if scratch is None else scratch
-        found = self.values.get(place, scratch.get(self.key))
-        if found is None:
-            assert self.function is not None, "what is given is there"
-            found = self.function(*(source.at(place, scratch) for source in self.sources), *self.given)
+        if self.function is None:
+            return self.values[place] if self.device is None else self._on_device(place)
+        if place in self.values:
+            return self.values[place]
+        if self.key not in scratch:
+            found = self.function(*_together(self.sources, place, scratch), *self._arguments())
             if self.keep:
                 self.values[place] = found
-            else:
-                scratch[self.key] = found
-        return found
+                return found
+            scratch[self.key] = found
+        return scratch[self.key]
+
+    def _on_device(self, place: int) -> Any:
+        assert self.device is not None
+        if place not in self._placed:
+            self._placed[place] = self.device.to(self.values[place])
+        return self._placed[place]
+
+    def _arguments(self) -> tuple:
+        """What is given, on the device, moved once."""
+        if self.device is None:
+            return self.given
+        if not self._placed:
+            self._placed[0] = self.device.to(self.given)
+        return self._placed[0]
 
     def drop(self) -> None:
         """Keep nothing from now on; what is asked for again is computed again."""
@@ -156,16 +206,24 @@ class Pieces:
         elsewhere = _elsewhere.get()
         if elsewhere is not None and elsewhere.worth(self.work * self.number):
             return elsewhere.sum((self, *beside), function, given)
-        return added(self.each(function, *beside, given=given))
+        total = added(self.each(function, *beside, given=given))
+        return total if self.device is None else self.device.back(total)
 
     def each(self, function: Callable, *beside: Pieces, given: tuple = ()) -> Iterator[Any]:
         """`function` of every chunk here, in order; on threads where there is `THREAD_WORK` enough for them."""
         sources, places = (self, *beside), range(self.number)
+        if self.device is not None:  # which has threads of its own
+            return map(partial(piece_of, function, sources, self.device.to(given)), places)
         work = partial(piece_of, function, sources, given)
         return in_order(work, places) if self.work >= calibration.THREAD_WORK else map(work, places)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.at(place) for place in range(self.number))
+        return (self._here(place) for place in range(self.number))
+
+    def _here(self, place: int) -> Any:
+        if self.function is None:
+            return self.values[place]
+        return self.at(place) if self.device is None else self.device.back(self.at(place))
 
     def __len__(self) -> int:
         return self.number

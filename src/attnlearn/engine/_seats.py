@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._arrays import Device
 from attnlearn.engine import _calibration as calibration
 from attnlearn.engine._cluster import Cluster, connected
 from attnlearn.engine._failure import EngineError
@@ -41,6 +42,7 @@ class Recipe(NamedTuple):
     sources: tuple[int, ...]
     given: tuple
     keep: bool
+    device: Device | None
 
 
 class Order(NamedTuple):
@@ -92,17 +94,23 @@ def serve(store: Store, order: bytes, chunks: bytes, places: range, number: int)
             store.held[key].drop()
         for recipe in wanted.recipes:
             sources = tuple(store.held[key] for key in recipe.sources)
-            made = Pieces(number, recipe.function, sources, recipe.given, keep=recipe.keep)
+            made = Pieces(
+                number, recipe.function, sources, recipe.given, keep=recipe.keep, device=recipe.device
+            )
             made.values = given.get(recipe.key, made.values)
             store.held[recipe.key] = made
         sources = tuple(store.held[key] for key in wanted.sources)
     except KeyError:
         return None
     nodes: Nodes = {}
+    device = sources[0].device
+    arguments = wanted.given if device is None else device.to(wanted.given)
     with limited_blas(1), np.errstate(all="ignore"):
         for place in places:
-            nodes[0, place] = piece_of(wanted.function, sources, wanted.given, place)
+            nodes[0, place] = piece_of(wanted.function, sources, arguments, place)
             merged(nodes, number)
+    if device is not None:
+        nodes = {node: device.back(value) for node, value in nodes.items()}
     return pickle.dumps(nodes, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -128,7 +136,7 @@ def _family(sources: tuple[Pieces, ...], seen: set[int] | None = None) -> Iterat
 
 def _recipe(pieces: Pieces) -> Recipe:
     sources = tuple(source.key for source in pieces.sources)
-    return Recipe(pieces.key, pieces.function, sources, pieces.given, pieces.keep)
+    return Recipe(pieces.key, pieces.function, sources, pieces.given, pieces.keep, pieces.device)
 
 
 class Lost(Exception):

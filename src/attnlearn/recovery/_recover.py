@@ -106,6 +106,7 @@ def recover(
     require(told, "num_heads", f"must be one of {chosen.heads} with this config", num_heads)
     kind = kind_of(positions)
     if kind is not None:
+        require(device in (None, "cpu"), "device", 'must be None or "cpu" where positions are given', device)
         given.check_positions(alone=start is None and config is None and method == "auto")
         chosen = method_with(kind)
     tools = options.tools()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._arrays import by_head, namespace, permute, reshape
 from attnlearn.scores._kronecker import Kronecker, kronecker
 from attnlearn.scores._products import key_scores, mix, pair, pair_tokens, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
@@ -126,14 +127,13 @@ class Bilinear(NamedTuple):
     def vjp(self, change: np.ndarray, kept: Kept) -> Bilinear:
         """The adjoint of `jvp`."""
         n, k, m, _ = change.shape
-        by_key = change.sum(axis=1).transpose(1, 0, 2).reshape(m, n * k)
-        c = by_key @ kept.x.reshape(n * k, -1)
+        xp = namespace(change)
+        by_key = reshape(permute(xp.sum(change, axis=1), (1, 0, 2)), (m, n * k))
+        c = by_key @ reshape(kept.x, (n * k, self.dim))
         if kept.keys is None:
             return Bilinear(project_back(kept.x, mix(change, kept.x)), None, c)
-        a, b = np.empty_like(kept.queries), np.empty_like(kept.queries)
-        by_head = change.transpose(0, 2, 1, 3)
-        np.matmul(by_head, kept.keys.transpose(0, 2, 1, 3), out=a.transpose(0, 2, 1, 3))
-        np.matmul(by_head.swapaxes(2, 3), kept.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
+        change, queries, keys = (permute(part, (0, 2, 1, 3)) for part in (change, kept.queries, kept.keys))
+        a, b = by_head(change, keys), by_head(change.mT, queries)
         return Bilinear(project_back(kept.x, a), project_back(kept.x, b), c)
 
     # --- rank and counts ----------------------------------------------------------------------------------

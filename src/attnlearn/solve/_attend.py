@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._arrays import namespace, reshape
 from attnlearn._attention import weigh
 from attnlearn.scores import Scores, Visible
 from attnlearn.scores._products import mix
@@ -25,11 +26,16 @@ def patterns(
 
 def mixed(alpha: np.ndarray, x: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
     """The columns P (n k, m d + 1) that W and b multiply."""
-    rows = mix(alpha, x).reshape(len(x) * x.shape[1], -1)
-    ones = np.ones((len(rows), 1), rows.dtype) if keep is None else keep.reshape(-1, 1)
-    return np.concatenate([rows, ones], axis=1)
+    xp = namespace(x)
+    n, k, m, _ = alpha.shape
+    rows = reshape(mix(alpha, x), (n * k, m * x.shape[2]))
+    if keep is None:
+        ones = xp.ones((n * k, 1), dtype=rows.dtype, device=rows.device)
+    else:
+        ones = reshape(keep, (n * k, 1))
+    return xp.concat([rows, ones], axis=1)
 
 
 def split_linear(linear: Any, m: int) -> tuple[Any, Any]:
     """[W; b] (m d + 1, o) as W (m, d, o) and b (o,)."""
-    return linear[:-1].reshape(m, -1, linear.shape[1]), linear[-1]
+    return reshape(linear[:-1, :], (m, -1, linear.shape[1])), linear[-1, :]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlearn._types import Mask, Outputs, Tokens
-from attnlearn.engine._pieces import Pieces, added
+from attnlearn.engine._pieces import Pieces, added, current_device
 from attnlearn.engine._threads import limited_blas
 from attnlearn.solve._calibration import CACHE_LEAST, CACHE_SHARE, CHUNK_ROWS, ENOUGH_SHARE
 
@@ -67,7 +67,7 @@ class Chunks(Pieces):
 
     def __init__(self, chunks: Iterable[Chunk]) -> None:
         given = list(chunks)
-        super().__init__(len(given))
+        super().__init__(len(given), device=current_device())
         self.values = dict(enumerate(given))
 
     def __getitem__(self, place: int) -> Chunk:

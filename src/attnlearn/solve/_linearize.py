@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._arrays import permute, reshape
 from attnlearn._attention import row_sums
 from attnlearn.scores import Scores, Visible
 from attnlearn.scores._products import product, project, turn
@@ -63,7 +64,7 @@ def values_of(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The values V (n, m k, o) of all heads on one chunk."""
     n, k, _ = x.shape
     m, _, o = w.shape
-    return project(x, w).transpose(0, 2, 1, 3).reshape(n, m * k, o)
+    return reshape(permute(project(x, w), (0, 2, 1, 3)), (n, m * k, o))
 
 
 def linearize(
@@ -93,13 +94,15 @@ def reverse_derivative(u: np.ndarray, at: Local) -> Scores:
 
 def weights_derivative(tangent: Scores, at: Local) -> np.ndarray:
     """dalpha (n, query, m key) of one chunk along a direction of the scores."""
-    n, k, m, _ = at.alpha.shape
-    return through_softmax(at.scores.jvp(tangent, at.kept), at.alpha).reshape(n, k, m * k)
+    n, k, m, keys = at.alpha.shape
+    changed = through_softmax(at.scores.jvp(tangent, at.kept), at.alpha)
+    return reshape(changed, (n, k, m * keys))
 
 
 def weights_adjoint(change: np.ndarray, at: Local) -> Scores:
     """The adjoint: gradient in the scores of <change, alpha>, in the memory of `change` (n, query, m key)."""
-    return at.scores.vjp(through_softmax(change.reshape(at.alpha.shape), at.alpha), at.kept)
+    change = reshape(change, at.alpha.shape)
+    return at.scores.vjp(through_softmax(change, at.alpha), at.kept)
 
 
 def through_softmax(change: np.ndarray, alpha: np.ndarray) -> np.ndarray:
@@ -121,7 +124,7 @@ def _moved(local: Local, tangent: Scores) -> np.ndarray:
 
 def moment(u: np.ndarray, local: Local) -> np.ndarray:
     """u^T P (o, m d + 1) of one chunk."""
-    return u.reshape(len(local.p), -1).T @ local.p
+    return reshape(u, (local.p.shape[0], -1)).T @ local.p
 
 
 def projected(at: Linearization, moment: np.ndarray) -> np.ndarray:
@@ -135,13 +138,13 @@ def projected(at: Linearization, moment: np.ndarray) -> np.ndarray:
 def normal_product(at: Linearization, tangent: Scores) -> tuple[Scores, np.ndarray]:
     """J^T (I - P P^+) J of a direction of the scores, and on the way P^+ J of it."""
     follow, moved = linear_response(at, tangent)
-    return moved.sum(_pulled_rest, at.local, given=(follow,)), follow
+    return moved.sum(_pulled_rest, at.local, given=(-follow,)), follow
 
 
-def _pulled_rest(u: np.ndarray, local: Local, follow: np.ndarray) -> Scores:
-    rest = local.p @ follow
-    np.subtract(u.reshape(rest.shape), rest, out=rest)
-    return reverse_derivative(rest.reshape(u.shape), local)
+def _pulled_rest(u: np.ndarray, local: Local, against: np.ndarray) -> Scores:
+    rest = reshape(local.p @ against, u.shape)
+    rest += u
+    return reverse_derivative(rest, local)
 
 
 def gradient(at: Linearization, rest: Pieces | Sequence[np.ndarray]) -> Scores:
@@ -150,4 +153,5 @@ def gradient(at: Linearization, rest: Pieces | Sequence[np.ndarray]) -> Scores:
 
 
 def _pulled(local: Local, u: np.ndarray) -> Scores:
-    return reverse_derivative(u.reshape(*local.x.shape[:2], -1), local)
+    n, k, _ = local.x.shape
+    return reverse_derivative(reshape(u, (n, k, -1)), local)

@@ -18,6 +18,7 @@ from functools import partial
 
 import numpy as np
 
+from attnlearn._arrays import namespace, permute, reshape
 from attnlearn.scores import Preconditioner
 from attnlearn.solve._calibration import RIDGE, in_precision
 from attnlearn.solve._linearize import Linearization, Local
@@ -25,34 +26,38 @@ from attnlearn.solve._regress import inverse_factor
 
 
 def _coupling(at: Local) -> np.ndarray:
-    """The contribution (m d, m d) of one chunk to G."""
+    """The contribution of one chunk to the blocks (d, pairs, d) of G for heads i <= j; G is symmetric."""
+    xp = namespace(at.x)
     n, k, m, _ = at.alpha.shape
-    d, rows = at.x.shape[-1], at.alpha.reshape(n, k, m * k)
+    d, rows = at.x.shape[-1], reshape(at.alpha, (n, k, m * k))
     kernel = at.values @ at.turned_values
-    seen = (at.alpha.transpose(0, 2, 1, 3) @ kernel.reshape(n, m, k, m * k)) * rows[:, None]
-    sums = seen.reshape(n, m, k, m, k).sum(axis=-1, keepdims=True)
-    half = (0.5 * sums * at.alpha[:, None]).reshape(seen.shape) - seen
-    z = (at.alpha.transpose(0, 2, 3, 1) @ half).reshape(n, m * k, m * k)
-    inner = (rows.transpose(0, 2, 1) @ rows) * kernel + z + z.transpose(0, 2, 1)
-    i, j = np.triu_indices(m)  # G is symmetric
-    by_pair = inner.reshape(n, m, k, m, k)[:, i, :, j].transpose(1, 2, 0, 3).reshape(n, k * len(i), k)
-    right = (by_pair @ at.x).reshape(n * k, len(i) * d)
-    found = (at.x.reshape(n * k, d).T @ right).reshape(d, len(i), d)
-    whole = np.empty((m, d, m, d), found.dtype)
-    whole[j, :, i] = found.transpose(1, 2, 0)
-    whole[i, :, j] = found.transpose(1, 0, 2)
-    return whole.reshape(m * d, m * d)
+    by_head = permute(at.alpha, (0, 2, 1, 3))
+    seen = (by_head @ reshape(kernel, (n, m, k, m * k))) * rows[:, None, :, :]
+    sums = xp.sum(reshape(seen, (n, m, k, m, k)), axis=-1, keepdims=True)
+    half = reshape(0.5 * sums * at.alpha[:, None, :, :, :], seen.shape) - seen
+    z = reshape(by_head.mT @ half, (n, m * k, m * k))
+    inner = (rows.mT @ rows) * kernel + z + z.mT
+    blocks = permute(reshape(inner, (n, m, k, m, k)), (0, 2, 1, 3, 4))
+    i, j = np.triu_indices(m)
+    by_pair = xp.take(reshape(blocks, (n, k, m * m, k)), xp.asarray(m * i + j, device=at.x.device), axis=2)
+    right = reshape(reshape(by_pair, (n, k * len(i), k)) @ at.x, (n * k, len(i) * d))
+    return reshape(reshape(at.x, (n * k, d)).T @ right, (d, len(i), d))
 
 
 def _curved(local: Local) -> tuple[np.ndarray, np.ndarray]:
-    flat = local.x.reshape(-1, local.x.shape[-1])  # padded tokens are zero
+    flat = reshape(local.x, (-1, local.x.shape[-1]))  # padded tokens are zero
     return _coupling(local), flat.T @ flat
 
 
 def curvature(at: Linearization) -> tuple[np.ndarray, np.ndarray]:
     """G (m d, m d) and the second moment E[x x^T] (d, d) of the query tokens."""
-    coupling, second = at.local.sum(_curved)
-    return coupling, second / np.float32(at.chunks.real)
+    blocks, second = at.local.sum(_curved)
+    m, d = at.scores.heads, at.scores.dim
+    i, j = np.triu_indices(m)
+    coupling = np.empty((m, d, m, d), blocks.dtype)
+    coupling[j, :, i] = blocks.transpose(1, 2, 0)
+    coupling[i, :, j] = blocks.transpose(1, 0, 2)
+    return coupling.reshape(m * d, m * d), second / np.float32(at.chunks.real)
 
 
 def precondition(at: Linearization, joint: bool = True) -> Preconditioner:

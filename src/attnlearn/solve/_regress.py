@@ -18,6 +18,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
+from attnlearn._arrays import reshape
 from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._precision import as_mask, promoted, require_finite, to_numpy
@@ -66,17 +67,18 @@ class Columns:
 
 
 def _gram(p: np.ndarray, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-    return p.T @ p, p.T @ chunk.y.reshape(len(p), -1)
+    return p.T @ p, p.T @ reshape(chunk.y, (p.shape[0], -1))
 
 
 def _rest(p: np.ndarray, chunk: Chunk, linear: np.ndarray) -> np.ndarray:
     rest = p @ linear
-    rest -= chunk.y.reshape(rest.shape)
+    rest -= reshape(chunk.y, rest.shape)
     return rest
 
 
 def _squares(rest: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-    return float(np.vdot(rest, rest)), p.T @ rest
+    flat = reshape(rest, (-1,))
+    return float(flat @ flat), p.T @ rest
 
 
 def inverse_factor(matrix: Float[np.ndarray, "s s"], ridge: float) -> Float[np.ndarray, "s s"]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._certificate import Claim
+from attnlearn._errors import require
 from attnlearn._maps import INPUTS, SampleInputs
 from attnlearn._precision import precision
 from attnlearn._result import Outcome, Solution
@@ -96,6 +97,7 @@ def fit(
     >>> solution.certified, solution.layer
     (True, TrainedClassifier(num_heads=4, tokens=4, dim=6, float64))
     """
+    require(device in (None, "cpu"), "device", 'must be None or "cpu": JAX has its own settings', device)
     options = Options(
         target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
         resume=resume, progress=progress, raise_on_failure=raise_on_failure,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._arrays import namespace
 from attnlearn.scores import Preconditioner, Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks
@@ -153,7 +154,8 @@ class Descent:
 
 
 def _scaled(rest: np.ndarray, norm: float, dtype: np.dtype) -> np.ndarray:
-    return (rest / norm).astype(dtype)
+    xp = namespace(rest)
+    return xp.astype(rest / norm, getattr(xp, dtype.name))
 
 
 def _damping_factor(ratio: float) -> float:
