@@ -44,6 +44,7 @@ SUITES = (
     "training",
     "sculpt",
     "papers",
+    "bounds",
     "compress",
     "scale",
     "conditions",

@@ -10,6 +10,8 @@ from statistics import median
 
 from benchmarks.__main__ import SUITES
 from benchmarks.render import _suites
+from benchmarks.render._chen_li import chen_li
+from benchmarks.render._deora import deora
 from benchmarks.render._lines import RESULTS, Row, Suite, read
 from benchmarks.render._markdown import NOT_RUN, table
 from benchmarks.render._pictures import pictures, svg
@@ -26,6 +28,8 @@ PARTS = (
     ("refine", "Refinement beside L-BFGS", "The same start, examples, precision and threads."),
     ("extract", "Chosen queries", "Every sequence counts: the search for a scale, failed attempts, certification. The published count is 4 m d² − 2 m + 1 scalar answers."),
     ("sculpt", "Sculpting", "The paper's algorithm, and random starts with the same refinement and the same time."),
+    ("papers", "The papers' claims", "Lines of the pages [Chen & Li in pictures](chen-li-in-pictures.md) and [Deora et al. in pictures](deora-et-al-in-pictures.md), which are made from them."),
+    ("bounds", "Bounds against measurements", "How often a bound of training lies below what it bounds, on random problems, and its smallest ratio to it."),
     ("training", "Training", "Times are taken in turn in one process."),
     ("compress", "Compression", "Error on fresh examples, relative to the spread of the outputs, beside pruning by importance."),
     ("scale", "Scale", "Data larger than memory, and layers of growing dimension from examples drawn on demand. Every case is a process of its own; its peak counts mapped files. *Planned* is what `recover` said before it started."),
@@ -44,6 +48,9 @@ def rendered(folder: Path = RESULTS) -> dict[str, str]:
     now, before = ratios(suites), published(folder)
     files = {"docs/benchmarks.md": _document(suites, fallen(now, before))}
     files |= {f"docs/images/{name}": svg(display) for name, display in pictures(suites).items()}
+    for name, make in (("chen-li", chen_li), ("deora-et-al", deora)):
+        files[f"docs/{name}-in-pictures.md"], claims = make(suites)
+        files |= {f"docs/images/{claim.file}": svg(claim.picture) for claim in claims if claim.picture}
     readme = (ROOT / "README.md").read_text("utf-8")
     files["README.md"] = re.sub(
         rf"{re.escape(BEGIN)}.*?{re.escape(END)}",
