@@ -20,17 +20,17 @@ from scipy.stats import beta
 from attnlearn import distance
 from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve.certification import certify
-from tests.problems import ALL, ENEMIES, GENERAL, HOSTILE, SCULPTING, UNMODELLED, broken_claims
+from tests.problems import ALL, ENEMIES, GENERAL, HOSTILE, SCULPTING, UNMODELLED, WITH_ERRORS, broken_claims
 from tests.problems._pairs import WRONG, right
 
 TIERS = {"quick": (15, 36, 1), "bench": (60, 120, 24), "full": (1000, 300, 200)}
 """Problems on tokens that the moment models, pairs, and problems on tokens that it does not."""
-EACH = {"quick": (0, 0, 0), "bench": (1, 1, 0), "full": (12, 12, 4)}
-"""Problems of each kind of enemy, of each kind of continuous tokens, and of each kind of sculpting."""
+EACH = {"quick": (0, 0, 0, 0), "bench": (1, 1, 0, 1), "full": (12, 12, 4, 27)}
+"""Problems of each kind of enemy, of each kind of continuous tokens, of each kind of sculpting, and of each kind of outputs with errors."""
 QUICK = (
     "antipodal", "displacements", "repeated", "tied and padded", "few free", "cancelling on signs", "upsampled",
     "giant document", "close heads", "oracle: window", "oracle: layer", "compress: uneven", "gaussian", "correlated",
-    "layer norm", "padded",
+    "layer norm", "padded", "noise: offset", "rounded: bfloat16", "structure: soft cap",
 )  # fmt: skip
 """Kinds of which the quick tier runs one."""
 FRESH = 100_000
@@ -49,7 +49,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
     ]
     for families, num in ((list(HOSTILE), problems), (list(UNMODELLED), unmodelled)):
         listed += [{"kind": "problem", "family": families[i % len(families)], "seed": i} for i in range(num)]
-    for families, num in zip((ENEMIES, GENERAL, SCULPTING), EACH[tier], strict=True):
+    for families, num in zip((ENEMIES, GENERAL, SCULPTING, WITH_ERRORS), EACH[tier], strict=True):
         listed += [{"kind": "problem", "family": name, "seed": i} for i in range(num) for name in families]
     if tier == "quick":
         listed += [{"kind": "problem", "family": name, "seed": 0} for name in QUICK]
@@ -61,6 +61,7 @@ PARTS = {
     "old": "problems of old",
     "enemies": "problems made to earn a false claim",
     "continuous": "layers that continuous tokens show",
+    "errors": "noise, rounding, and structure that is neither",
 }
 """Parts of the suite, and their names."""
 
@@ -72,6 +73,8 @@ def part(case: dict[str, Any]) -> str:
         return "pair"
     if family in HOSTILE or family in UNMODELLED:
         return "old"
+    if family in WITH_ERRORS:
+        return "errors"
     return "enemies" if family in ENEMIES else "continuous"
 
 

@@ -6,6 +6,7 @@ from tests.problems._general import GENERAL
 from tests.problems._hostile import HOSTILE, hostile_problems
 from tests.problems._judge import broken_claims
 from tests.problems._loose import LOOSE
+from tests.problems._noisy import WITH_ERRORS
 from tests.problems._oracles import ORACLES
 from tests.problems._others import COMPRESSING, SCULPTING
 from tests.problems._problem import Problem
@@ -17,7 +18,7 @@ from tests.problems._unmodelled import UNMODELLED
 
 ENEMIES = TIED | LOOSE | UNIONS | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING | STRUCTURED
 """Kinds made to earn a claim that is false, for `recover`, `extract` and `compress`."""
-ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING
+ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING | WITH_ERRORS
 """Every kind of problem by name."""
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "HOSTILE",
     "SCULPTING",
     "UNMODELLED",
+    "WITH_ERRORS",
     "Problem",
     "broken_claims",
     "hostile_problems",

@@ -137,7 +137,9 @@ def single_softmax(rng):
         weights = _softmax(layer.scores(x).astype(np.float32)).astype(np.float64)
         return np.einsum("nmab,nbd,mdo->nao", weights, x, layer.w)
 
-    problem = _problem("softmax in float32", rng, lambda y, _: 0 * y, function=errors, identifiable=True)
+    problem = _problem(
+        "softmax in float32", rng, lambda y, _: 0 * y, truth=layer, function=errors, identifiable=True
+    )
     return Problem(**{**vars(problem), "truth": layer})
 
 
@@ -211,7 +213,9 @@ def structure(kind: str) -> Callable[[np.random.Generator], Problem]:
             return np.einsum("nmab,nbd,mdo->nao", weights, x, layer.w)
 
         right = frozenset({"NOT_ATTENTION", "NOT_ESTABLISHED", "HEADS_INDISTINGUISHABLE"})
-        return _problem(f"{kind}, no noise", rng, lambda y, _: 0 * y, function=function, right=right)
+        return _problem(
+            f"{kind}, no noise", rng, lambda y, _: 0 * y, truth=layer, function=function, right=right
+        )
 
     return make
 

@@ -61,6 +61,11 @@ class Options:
         require(whole, "seed", "must be an integer >= 0", seed)
         Device.parse(self.device)
 
+    def without_folder(self) -> dict[str, Any]:
+        """The keywords of one of several runs in a row, which cannot share a checkpoint."""
+        kept = ("target", "time_limit", "seed", "engine", "device", "progress")
+        return {name: getattr(self, name) for name in kept}
+
     def tools(self) -> Tools:
         """What the phases may use; the time limit counts from here."""
         deadline = None if self.time_limit is None else time.monotonic() + self.time_limit

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
 from attnlearn.recovery._explain import planned
+from attnlearn.recovery._from_block import from_block, is_block
 from attnlearn.recovery._intake import check_range, check_start, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from, method_with
 from attnlearn.recovery._outcome import WEAK, outcome, unmet_need
@@ -70,7 +72,7 @@ def recover(
     """Recover every head of an attention layer from random examples, with a certificate.
 
     `x` is an array (n, k, d) with `y` (n, k, d_out); or a `Recorded` or the path of one; or a data model with `y` an oracle, from
-    which examples are drawn. The number of heads, their ranks and, unless given, the causal mask are found.
+    which examples are drawn; or a torch attention block with `y` batches, of which as many are recorded as it takes. The number of heads, their ranks and, unless given, the causal mask are found.
 
     - `method`: the table of proposers, "auto", "moment", "wide" or "sculpt" (`attnlearn.explain` shows which rows would run); "linear"
       fits a `LinearAttentionLayer` by least squares.
@@ -100,6 +102,13 @@ def recover(
         target=target, time_limit=time_limit, seed=seed, engine=engine, device=device, checkpoint=checkpoint,
         resume=resume, progress=progress, raise_on_failure=raise_on_failure,
     )  # fmt: skip
+    if is_block(x):
+        require(mask is None and groups is None, "mask", "and groups cannot go with a block", "one of them")
+        again = partial(
+            recover, method=method, num_heads=num_heads, positions=positions, causal=causal, start=start, config=config,
+            accuracy=accuracy, memory=memory, raise_on_failure=False, **options.without_folder(),
+        )  # fmt: skip
+        return handed_over(from_block(x, y, again), options)
     given = Arguments(x, y, mask, groups, num_heads, causal, target, memory, seed, accuracy)
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
     told = chosen.heads is None or num_heads in chosen.heads
