@@ -127,7 +127,7 @@ def test_imports_point_one_way(path: Path) -> None:
 RECOVERY = PACKAGE / "recovery"
 ORDER = {
     **dict.fromkeys(["_calibration", "_config", "_draw"], 0),
-    **dict.fromkeys(["_blocks", "_problem", "_rows", "_intake"], 1),
+    **dict.fromkeys(["_blocks", "_problem", "_rows", "_intake", "_from_block"], 1),
     **dict.fromkeys(["_statistics", "_plan", "_own_token"], 2),
     "_signals": 3,
     **dict.fromkeys(["moment", "_fit"], 4),
