@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 CORE   := .venv/.core
 STAMP  := .venv/.installed
+SITE   := .venv/.site
 # An exact version of torch is installed first and satisfies the package's range: the CPU build, without gigabytes for GPUs.
 TORCH  := torch==2.13.0
 # What the programs under test keep for their next run stays inside .venv too: compiled functions, fonts, a browser's profile.
@@ -10,7 +11,7 @@ KEPT   := XDG_CACHE_HOME=$(CURDIR)/.venv/cache XDG_CONFIG_HOME=$(CURDIR)/.venv/c
           JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint docs bench-quick bench bench-full dist clean
+.PHONY: help install demo test test-all lint docs tutorials links tables bench-quick bench bench-full dist clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -45,9 +46,23 @@ lint: $(STAMP)     ## ruff and pyright
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 
-docs: $(STAMP)     ## the API reference, in build/reference; tables of the documents from the benchmark results
+$(SITE): $(STAMP)
+	@echo "installing what the site needs into .venv: a minute"
+	@$(BIN)/python -m pip install --quiet -e '.[docs]'
+	@touch $(SITE)
+
+docs: $(SITE)      ## the site, in build/site/index.html; a warning is an error
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
+
+links: $(SITE)     ## every link of the site, asked
+	@$(BIN)/python -m sphinx -q -b linkcheck docs build/links
+
+tutorials: $(SITE) ## run the notebooks of docs/tutorials again and keep their outputs
+	@$(BIN)/python docs/run_tutorials.py
+
+tables: $(STAMP)   ## the tables of README and documents, from the benchmark results
 	@$(BIN)/python -m benchmarks render
-	@$(BIN)/python docs/build_reference.py build/reference
 
 bench-quick: $(STAMP)  ## two minutes of benchmarks
 	@$(BIN)/python -m benchmarks quick

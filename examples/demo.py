@@ -1,8 +1,10 @@
-# %% [markdown]
-# # Recover a real attention layer from examples only
-#
-# The layer belongs to a published antibody language model: 8 heads of rank 16 on tokens of dimension 128, with large
-# query biases. `recover` sees nothing but random inputs and the layer's outputs.
+"""
+Recover a real attention layer from examples only
+=================================================
+
+The layer belongs to a published antibody language model: 8 heads of rank 16 on tokens of dimension 128, with large
+query biases. ``recover`` sees nothing but random inputs and the layer's outputs. ``attnlearn demo`` does the same.
+"""
 
 # %%
 from __future__ import annotations
@@ -17,17 +19,20 @@ from attnlearn import data, distance
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# %% The truth, used only to make examples and to judge the answer.
+# %%
+# The truth, used only to make examples and to judge the answer.
 truth = attnlearn.load(ROOT / "tests" / "layers" / "sapiens-vh-layer0.safetensors", dtype=np.float64)
 x = data.Gaussian(tokens=8, dim=truth.dim).sample(20_000, seed=1)
 y = truth(x)
 print(f"{len(x):,} examples of {x.shape[1]} Gaussian tokens, dimension {truth.dim}")
 
-# %% Everything from here on sees x and y only.
+# %%
+# Everything from here on sees x and y only.
 solution = attnlearn.recover(x, y, progress="bar" if sys.stderr.isatty() else "plain", raise_on_failure=False)
 print(f"\n{solution}")
 
-# %% How far the answer is from the truth.
+# %%
+# How far the answer is from the truth.
 if solution.layer is not None:
     error = distance(solution.layer, truth)
     print(f"\nheads    found {solution.layer.num_heads}, true {truth.num_heads}")
@@ -36,7 +41,8 @@ if solution.layer is not None:
         f"output bias {error.output_bias:.1e}"
     )
 
-# %% Layer, result and report: the report is one HTML file that opens without a network.
+# %%
+# Layer, result and report: the report is one HTML file that opens without a network.
 folder = ROOT / "demo"
 folder.mkdir(exist_ok=True)
 if solution.layer is not None:

@@ -1,4 +1,8 @@
-"""Digits as sequences of rows: train a classifier, read its certificate, look at its attention.
+"""
+Train on digits with a certificate
+==================================
+
+Digits as sequences of rows: train a classifier, read its certificate, look at its attention.
 
 Scikit-learn's digits are 8 x 8 images; a sequence is the 8 rows of an image, with a coordinate that marks the
 position and one that is constant (the model has no intercept). No download. Run: python examples/train_digits.py

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -159,17 +157,3 @@ def test_the_python_of_the_report_page(tmp_path: Path, monkeypatch) -> None:
     )
     exec(compile(block, "reports.md", "exec"), {"solution": made_up()})
     assert (tmp_path / "moment.pdf").is_file()
-
-
-@pytest.mark.slow
-def test_the_reference_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("pdoc", reason="the extra [dev] is not installed")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "build_reference.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stderr == ""
-    assert (tmp_path / "attnlearn" / "training.html").is_file()

@@ -22,6 +22,10 @@ IN_PYTHON: dict[str, tuple[Any, str]] = {
     "a NaN": (lambda: attnlearn.recover(X, BROKEN), r"y: must be finite, got nan at index \(3, 0, 0\)"),
     "no outputs": (lambda: attnlearn.recover(X), "y: must be given when x is an array, got None"),
     "a handful of examples": (lambda: attnlearn.recover(X[:5], Y[:5]), "x: must hold at least 20 sequences"),
+    "the batch on the second axis": (lambda: attnlearn.recover(X.swapaxes(0, 1), Y.swapaxes(0, 1)), r"x: must hold the sequences on its first axis; try x.swapaxes\(0, 1\)"),
+    "one sequence": (lambda: attnlearn.recover(X[0], Y[0]), r"x: must have shape \(n, k, d\); one sequence is x\[None\]"),
+    "tokens after coordinates": (lambda: attnlearn.recover(X.swapaxes(1, 2), Y), r"x: must be \(n, k, d\), tokens before coordinates; try x.swapaxes\(1, 2\)"),
+    "a function that does not say its dimension": (lambda: attnlearn.extract(np.sin), "dim: must be given for an oracle that does not say its token dimension"),
     "a method misspelt": (lambda: attnlearn.recover(X, Y, method="spectal"), "method: must be one of auto, moment, wide, sculpt, linear, spectral, got 'spectal'"),
     "the wrong dimension": (lambda: attnlearn.extract(LAYER, 5), r"dim: must be the oracle's token dimension \(6\), got 5"),
     "no oracle": (lambda: attnlearn.extract(42, 5), "oracle: must be a callable, a layer, a torch module"),
@@ -70,3 +74,27 @@ def test_on_the_command_line(words: str, message: str, tmp_path, monkeypatch, ca
     assert message in captured.err
     assert len(captured.err.splitlines()) == 1
     assert captured.out == ""
+
+
+MANY = data.Gaussian(4, 6).sample(800)
+FOUND: dict[str, tuple[Any, str]] = {
+    "too few examples": (lambda: attnlearn.recover(X, Y), r"What to do: give about \d+ examples in all\."),
+    "a residual left in": (lambda: attnlearn.recover(MANY, LAYER(MANY) + MANY), "the likeliest cause is “residual”: .*subtract X from Y"),
+    "a wrong number of heads": (lambda: attnlearn.recover(MANY, LAYER(MANY), num_heads=1), "leave out the number of heads, which was given as 1"),
+    "axes exchanged in both": (lambda: attnlearn.recover(MANY.swapaxes(1, 2), LAYER(MANY).swapaxes(1, 2)), r"6 tokens of dimension 4: if that is the wrong way round"),
+    "an oracle that is not there": (lambda: attnlearn.extract(attnlearn.oracle.parse("http://127.0.0.1:9/", retries=0), 6), "connection refused"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_a_run_finds_out(name: str) -> None:
+    """Mistakes that only a run can notice: the exception says the cause, the numbers and the remedy, and no key of `stats`."""
+    call, message = FOUND[name]
+    with pytest.raises(attnlearn.NotEstablished, match=message) as caught:
+        call()
+    assert "stats[" not in str(caught.value)
+
+
+def test_no_outcome_sends_its_reader_to_a_key() -> None:
+    for outcome in attnlearn.Outcome:
+        assert "stats" not in outcome.reason + outcome.remedy

@@ -86,7 +86,7 @@ def test_a_target_that_is_met_is_success_with_the_figures_of_its_claim() -> None
         (
             Outcome.TOO_FEW_EXAMPLES,
             {"examples_needed": 4100},
-            "What to do: give about 4,100 examples in all.",
+            "What to do: give about 4,100 examples in all",
         ),
         (
             Outcome.TOO_MANY_HEADS,

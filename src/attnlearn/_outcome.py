@@ -11,7 +11,7 @@ class Outcome(Enum):
     >>> Outcome.TOO_FEW_EXAMPLES.reason
     'there are too few examples to settle the answer'
     >>> Outcome.TOO_FEW_EXAMPLES.remedy
-    'give more examples: stats["examples_needed"] estimates how many'
+    'give more examples'
     """
 
     RECOVERED = ("every head was recovered", "nothing to do")
@@ -34,7 +34,7 @@ class Outcome(Enum):
     )
     TOO_FEW_EXAMPLES = (
         "there are too few examples to settle the answer",
-        'give more examples: stats["examples_needed"] estimates how many',
+        "give more examples",
     )
     TOKENS_DEGENERATE = (
         "the tokens vary in too few directions, or determine each other",
@@ -42,8 +42,7 @@ class Outcome(Enum):
     )
     HEADS_INDISTINGUISHABLE = (
         "two heads, or two layers, cannot be told apart on these tokens",
-        "use tokens that are independent of each other; "
-        'stats["rival"] holds the other layer where one was found',
+        "use tokens that are independent of each other",
     )
     PROJECTIONS_CANCEL = (
         "the projections of the heads cancel in their sum",
@@ -73,7 +72,7 @@ class Outcome(Enum):
     SATURATED = ("attention is nearly one-hot on these tokens", "use smaller tokens")
     NOT_ATTENTION = (
         "no attention layer was found that explains the outputs",
-        'look at the likeliest cause, stats["diagnosis"]; if you know the number of heads, give it',
+        "check what else enters the outputs: a residual connection, positions, a normalisation; if you know the number of heads, give it",
     )
     BUDGET_SPENT = (
         "the budget of time, examples, queries or steps is used up",

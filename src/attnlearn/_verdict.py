@@ -159,13 +159,27 @@ def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
         return stats["remedy"]
     needed, diagnosis = stats.get("examples_needed"), stats.get("diagnosis")
     if outcome is Outcome.TOO_FEW_EXAMPLES and isinstance(needed, int):
-        return f"give about {needed:,} examples in all"
+        learned = (
+            "" if document["layer"] is not None else ", and check that the outputs belong to these tokens"
+        )
+        return f"give about {needed:,} examples in all{learned}{_turned(stats)}"
     if outcome is Outcome.NOT_ATTENTION and isinstance(diagnosis, dict):
         told = {entry["name"]: entry["text"] for entry in diagnosis.get("evidence") or ()}
         cause = diagnosis.get("cause")
         if told.get(cause):
             return f"the likeliest cause is “{cause}”: {told[cause]}"
+    if outcome is Outcome.NOT_ATTENTION and isinstance(given := stats.get("given_heads"), int):
+        return f"leave out the number of heads, which was given as {given}: it is then found{_turned(stats)}"
     return Outcome.NOT_ESTABLISHED.remedy if outcome.ended_well else outcome.remedy
+
+
+def _turned(stats: dict[str, Any]) -> str:
+    """A hint where sequences have more tokens than tokens have coordinates, which is often a mistake."""
+    length, support = stats.get("sequence_length"), stats.get("support")
+    dim = support.get("dim") if isinstance(support, dict) else None
+    if not isinstance(length, int) or not isinstance(dim, int) or length <= dim:
+        return ""
+    return f"; sequences have {length} tokens of dimension {dim}: if that is the wrong way round, use x.swapaxes(1, 2)"
 
 
 def largest(bounds: list[float | None]) -> float | None:

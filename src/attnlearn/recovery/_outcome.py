@@ -29,10 +29,8 @@ TOKENS_TIED = {"C2.keys", "C2.spread", "C2.tied", "C2.manifold", "C2.symmetry"}
 BOUND = {"C3.bound", "C2.apart", "C3.count"}
 """The bound on the parameters, and the checks that rest on it."""
 WEAK = {
-    "float32": "attention hardly differs from a plain average on these tokens, and float32 outputs do not have the digits to tell the "
-    "heads: record the outputs in float64 or use larger tokens (rounding is bounded by its worst case, which more examples do not lower)",
-    "float64": "attention hardly differs from a plain average on these tokens: use larger tokens (rounding is bounded by its worst case, "
-    "which more examples do not lower)",
+    "float32": "record the outputs in float64, for float32 does not have the digits to tell the heads, or use larger tokens (rounding is bounded by its worst case, which more examples do not lower)",
+    "float64": "use larger tokens (rounding is bounded by its worst case, which more examples do not lower)",
 }
 """What to do about weak attention, by the precision of the outputs."""
 TOO_FEW_UNITS = {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}

@@ -169,6 +169,9 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
         examples, scale = draw_examples(given.x, given.y, method.num_examples, given.seed, method.scale)
     else:
         examples = as_examples(given.x, given.y, given.mask, memory=parse_memory(given.memory))
+    turned = examples.num < FEWEST_UNITS <= examples.tokens
+    rule = "must hold the sequences on its first axis; try x.swapaxes(0, 1), y.swapaxes(0, 1)"
+    require(not turned, "x", rule, (examples.num, examples.tokens, examples.dim))
     check_range(examples)
     if start is not None:
         check_start(start, examples, causal, num_heads)
@@ -277,6 +280,7 @@ def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
         "method": method.name,
         "examples": getattr(trail.body, "examples_read", 0) or examples.num,
         "sequence_length": examples.tokens,
+        "given_heads": problem.num_heads,
         "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
         "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
         "sample_inputs": SampleInputs(
