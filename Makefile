@@ -32,7 +32,7 @@ $(STAMP): $(CORE)
 	@touch $(STAMP)
 
 demo: $(CORE)      ## the main job, on a real layer; ends with demo/report.html
-	@$(BIN)/attnlearn demo
+	@$(BIN)/attnlearn demo --layer tests/layers/sapiens-vh-layer0.safetensors
 
 test: $(STAMP)     ## the test suite, without what is marked slow
 	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src

@@ -157,3 +157,19 @@ def test_the_python_of_the_report_page(tmp_path: Path, monkeypatch) -> None:
     )
     exec(compile(block, "reports.md", "exec"), {"solution": made_up()})
     assert (tmp_path / "moment.pdf").is_file()
+
+
+def test_every_name_of_the_glossary_is_in_the_code() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    rows = [
+        line.split("|")[3] for line in text.splitlines() if line.startswith("| ") and line.count("|") == 5
+    ]
+    named = {
+        word
+        for code in re.findall(r"`([^`]+)`", "".join(rows))
+        for word in re.findall(r"[A-Za-z_]\w+", code)
+        if word != "layer"
+    }
+    source = "".join(path.read_text("utf-8") for path in SOURCES)
+    assert len(named) > 20
+    assert not {word for word in named if not re.search(rf"\b{word}\b", source)}

@@ -1,41 +1,36 @@
-"""`attnlearn demo`: the main job, on a real layer, from examples alone."""
+"""`attnlearn demo`: the main job, on a random layer or one of your own, from examples alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from attnlearn.cli._console import Console, Quiet
 from attnlearn.cli._long import Long, solved
-
-LAYER = "sapiens-vh-layer0.safetensors"
-"""Layer 0 of the antibody language model sapiens (MIT), which ships with the package; its numbers are float16, exactly."""
 
 
 def demo(
     folder: Path = Path("demo"),
     /,
     *,
-    short: Annotated[bool, Parameter(negative="")] = False,
+    layer: Path | None = None,
     quiet: Quiet = False,
 ) -> int:
-    """Recover a real layer from examples alone and write its report.
+    """Recover a layer from examples alone and write its report: a first look, in seconds.
 
     Parameters
     ----------
     folder
         Where to write the layer, the result and the report.
-    short
-        A random layer with 4 heads on 16 dimensions instead: a few seconds.
+    layer
+        A layer of your own (safetensors, any known layout) in place of the random one.
     """
     import attnlearn
     from attnlearn.cli._long import _code
     from attnlearn.data import Gaussian
 
     console, options = Console(quiet=quiet), Long(quiet=quiet)
-    truth, about, tokens, num = _short() if short else _real()
+    truth, about, tokens, num = _random() if layer is None else _given(layer)
     folder.mkdir(parents=True, exist_ok=True)
     console.text(
         f"{about} Its weights are hidden: recover sees {num:,} random inputs and the layer's outputs."
@@ -56,28 +51,27 @@ def demo(
     return _code(solution)
 
 
-def _real() -> tuple[Any, str, int, int]:
-    """The layer that ships with the package, what it is, tokens of a sequence and sequences."""
-    from importlib import resources
-
+def _given(path: Path) -> tuple[Any, str, int, int]:
+    """A layer from a file, what it is, tokens of a sequence and sequences."""
     import numpy as np
 
     from attnlearn import load
 
-    with resources.as_file(resources.files("attnlearn.cli") / "layers" / LAYER) as path:
-        layer = load(path, dtype=np.float64)
-    about = (
-        "The layer belongs to a published antibody language model (sapiens): 8 heads of rank 16 on tokens of dimension 128, with "
-        "large query biases."
+    layer = load(path, dtype=np.float64)
+    return (
+        layer,
+        f"The layer of {path.name}: {layer.num_heads} heads on tokens of dimension {layer.dim}.",
+        8,
+        20_000,
     )
-    return layer, about, 8, 20_000
 
 
-def _short() -> tuple[Any, str, int, int]:
+def _random() -> tuple[Any, str, int, int]:
     from attnlearn import AttentionLayer
 
-    layer = AttentionLayer.random(num_heads=4, dim=16, rank=4, bias=True, seed=1)
-    return layer, "A random layer: 4 heads of rank 4 on tokens of dimension 16.", 6, 8_000
+    layer = AttentionLayer.random(num_heads=8, dim=32, rank=4, bias=True, seed=1)
+    about = "A random layer of a small transformer's size: 8 heads of rank 4 on tokens of dimension 32, with biases."
+    return layer, about, 8, 20_000
 
 
 def _compared(console: Console, solution: Any, truth: Any) -> None:

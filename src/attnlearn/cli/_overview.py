@@ -11,7 +11,7 @@ import textwrap
 ABOUT = "Learn multi-head attention layers from examples or queries, and prove what was learned."
 GROUPS = {
     "Start": {
-        "demo": "Recover a real layer from examples alone and write its report.",
+        "demo": "Recover a layer from examples alone and write its report: a first look, in seconds.",
         "doctor": "Show versions, devices, extras and threads, and run one forward in each precision.",
     },
     "Learn": {
@@ -41,7 +41,7 @@ GROUPS = {
 """The commands by what they are for, and the first sentence of each; the function `name` in `attnlearn.cli._name` runs it."""
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 EXAMPLES = {
-    "demo": ("attnlearn demo", "attnlearn demo --short"),
+    "demo": ("attnlearn demo", "attnlearn demo --layer model.safetensors"),
     "doctor": ("attnlearn doctor",),
     "recover": (
         "attnlearn recover examples-folder -o layer.safetensors --report out.html",
