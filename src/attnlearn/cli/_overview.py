@@ -55,7 +55,7 @@ EXAMPLES = {
     ),
     "certify": ("attnlearn certify small.safetensors big.safetensors activations --target 0.01",),
     "compare": ("attnlearn compare found.safetensors model.safetensors activations",),
-    "compress": ("attnlearn compress model.safetensors activations --kv-heads 2 -o out.safetensors",),
+    "compress": ("attnlearn compress model.safetensors activations --kv-heads 2",),
     "train": ("attnlearn train labelled.npz --heads 8 --report report.html",),
     "record": (
         "attnlearn record my_model.py:make",
