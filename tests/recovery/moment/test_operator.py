@@ -77,3 +77,22 @@ def test_signs_of_all_ones_change_nothing_and_random_ones_kill_the_mean(rng):
 def test_starts_are_orthonormal(rng):
     blocks = orthonormal(rng.standard_normal((5, 3, 4))).reshape(5, -1)
     assert np.abs(blocks @ blocks.T - np.eye(5)).max() < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_products_on_a_cluster_are_those_of_this_process(rng, monkeypatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is an extra")
+    monkeypatch.setattr("attnlearn.engine._calibration.SEAT_WORK", 0.0)
+    whole = problem(AttentionLayer.random(2, 4, seed=0), tokens(rng, "normal", 200, 4, 4))
+    here, right = operator_of(whole), rng.standard_normal((3, 4, 4))
+    signs = rng.choice(np.array([-1, 1], np.float32), here.source.num)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        engine = Engine.parse(f"dask:{cluster.scheduler_address}")
+        with engine.summing():
+            there = operator_of(whole, engine)
+            assert there._there is not None
+            found = [operator.times(right) for operator in (there, there.flipped(signs))]
+    wanted = [operator.times(right) for operator in (here, here.flipped(signs))]
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
