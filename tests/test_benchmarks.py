@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, CompressConfig, compress, data
@@ -149,3 +150,29 @@ def test_every_verb_gives_a_line(family: str) -> None:
     result = honesty.run({"kind": "problem", "family": family, "seed": 0})
     assert {"outcome", "certified", "identifiable", "broken", "seconds"} <= set(result)
     assert result["identifiable"] == (family == "oracle: layer")
+
+
+@pytest.mark.parametrize("name", ["sapiens-vh-layer0", "rxnmapper-layer"])
+def test_closed_forms_lose_nothing_where_nothing_is_left_out(name: str) -> None:
+    from attnlearn import load
+    from benchmarks.compress import LAYERS
+    from benchmarks.rivals.closed_forms import narrowed, own_weights, pooled
+
+    layer = load(LAYERS / f"{name}.safetensors")
+    own = own_weights(LAYERS / f"{name}.safetensors", layer.num_heads)
+    x = np.random.default_rng(0).standard_normal((200, 4, layer.dim)).astype(layer.dtype)
+    whole = narrowed(layer, x, own.wq.shape[2]) | pooled(own, layer.num_heads, layer.dtype)
+    for rival in whole.values():
+        np.testing.assert_allclose(rival(x), layer(x), atol=2e-4)
+    # Heads that have equal keys and values up to a rotation: alignment undoes it, and averaging alone does not.
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((own.wq.shape[2],) * 2))[0]
+    twin = own._replace(
+        **{part: np.repeat(getattr(own, part)[::2], 2, axis=0) for part in ("wk", "wv", "bk", "bv")}
+    )
+    exact = pooled(twin, layer.num_heads // 2, layer.dtype)["mean pooling"]
+    for part, by in (("wk", turn), ("wq", turn), ("bq", turn), ("wv", turn), ("bv", turn)):
+        getattr(twin, part)[1::2] = getattr(twin, part)[1::2] @ by
+    twin.wo[1::2] = turn.T @ twin.wo[1::2]
+    found = pooled(twin, layer.num_heads // 2, layer.dtype)
+    np.testing.assert_allclose(found["procrustes"](x), exact(x), atol=2e-4)
+    assert np.abs(found["mean pooling"](x) - exact(x)).max() > 0.01
