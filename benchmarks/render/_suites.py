@@ -296,32 +296,30 @@ def sculpt(suite: Suite) -> str:
 
 
 def compress(suite: Suite) -> str:
-    """Fewer heads: our error beside pruning's."""
-    rows = []
-    for row in suite.rows:
-        case = row.case
-        wide = f", head width {case['head_dim']}" if case.get("head_dim") else ""
-        name = f"{case['layer']}, {case['tokens']} tokens, {case['heads']} heads{wide}"
-        rivals = [
-            figure(row.values("rivals", rival), "{:.2g}")
-            for rival in ("drop", "drop, output refit", "drop, full refit")
-        ]
-        rows.append([
-            name, cases(row), figure(row.values("error"), "{:.2g}"), figure(row.values("least_error"), "{:.2g}"), *rivals,
-            figure(row.values("ratio", "drop, full refit"), "{:.2f}"), figure(row.values("seconds"), "{:.0f}"),
-        ])  # fmt: skip
-    columns = [
-        "layer and target",
-        "cases",
-        "error",
-        "no layer is below",
-        "drop heads",
-        "drop, refit outputs",
-        "drop, refit all",
-        "ours over the best rival kind",
-        "seconds",
-    ]
-    return table(columns, rows)
+    """Fewer heads beside pruning; narrower heads and shared keys and values beside closed forms and Adam."""
+    pruned = ("drop", "drop, output refit", "drop, full refit")
+    shaped = ("clover", "whitened", "mean pooling", "procrustes", "adam")
+    shown = []
+    for title, rivals in (("fewer heads", pruned), ("narrower heads, shared keys and values", shaped)):
+        chosen = [row for row in suite.rows if _is_shaped(row.case) == (rivals is shaped)]
+        columns = [title, "cases", "error", "no layer is below", *rivals, "seconds"]
+        shown.append(table(columns, [_compressed(row, rivals) for row in chosen]))
+    return "\n\n".join(shown)
+
+
+def _is_shaped(case: dict[str, Any]) -> bool:
+    """Whether all heads stay, and become narrower or share."""
+    return case["heads"] == 8
+
+
+def _compressed(row: Row, rivals: tuple[str, ...]) -> list[str]:
+    case = row.case
+    sizes = [f"head width {case['head_dim']}"] if case.get("head_dim") else []
+    sizes += [f"{case['kv_heads']} keys and values"] if case.get("kv_heads") else []
+    name = ", ".join([case["layer"], f"{case['tokens']} tokens", f"{case['heads']} heads", *sizes])
+    errors = [figure(row.values("rivals", rival), "{:.3g}") for rival in rivals]
+    own, least = (figure(row.values(key), "{:.3g}") for key in ("error", "least_error"))
+    return [name, cases(row), own, least, *errors, figure(row.values("seconds"), "{:.0f}")]
 
 
 def scale(suite: Suite) -> str:

@@ -22,7 +22,7 @@ def _shown(value: Any) -> str:
 
 def compress(
     layer: Path,
-    data: Path,
+    data: Path | None = None,
     /,
     *,
     heads: int | None = None,
@@ -41,7 +41,7 @@ def compress(
     Parameters
     ----------
     layer
-        A safetensors file with attention weights in a known layout.
+        A safetensors file with attention weights in a known layout; or FILE.py:FUNCTION, which returns a torch model and batches, as for record: then every attention block is made smaller in turn, and --output is the folder for everything.
     data
         A folder of recorded activations (see record and sample), or an .npz file with x and y; only x is read.
     heads
@@ -66,6 +66,15 @@ def compress(
     from attnlearn.data import Recorded
 
     options = options or Long()
+    if data is None:
+        sizes = {
+            "num_heads": heads,
+            "head_dim": head_dim,
+            "kv_heads": kv_heads,
+            "latent": latent,
+            "kv_floats": kv_floats,
+        }
+        return _whole_model(str(layer), output, sizes, options)
     keywords = options.keywords(output)
     stored, tensors = layout_of(layer, prefix=prefix)
     recorded = Recorded(data)
@@ -84,6 +93,30 @@ def compress(
     rows = [[_shown(row[name]) for name in COLUMNS] for row in solution.stats.get("curve", [])]
     options.console.table([name.replace("_", " ") for name in COLUMNS], rows)
     return finish(solution, output, options, None if layout == "attnlearn" else save)
+
+
+def _whole_model(factory: str, output: Path | None, sizes: dict[str, int | None], options: Long) -> int:
+    """Every attention block of a model in turn; 0 if all were made smaller with a certificate."""
+    from attnlearn._errors import require
+    from attnlearn._importing import resolve
+    from attnlearn.whole import compress_model
+
+    require(":" in factory, "data", "must be given, unless the layer is FILE.py:FUNCTION", None)
+    require(output is not None, "output", "must name a folder when a whole model is compressed", None)
+    assert output is not None
+    model, batches, *named = resolve(factory, "layer")()
+    found = compress_model(
+        model, batches, output, tokens=named[0] if named else None, target=options.target,
+        time_limit=options.time_limit, seed=options.seed, progress=options.progress, **sizes,
+    )  # fmt: skip
+    console = options.console
+    console.table(
+        ["block", "outcome", "floats a token", "error", "in weights"], [b.row() for b in found.blocks]
+    )
+    console.text(found.sentence)
+    console.text(f"wrote    {output / 'weights.safetensors'}")
+    console.json(found.to_json())
+    return 0 if found.achieved else 3
 
 
 def checked_width(

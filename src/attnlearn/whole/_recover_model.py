@@ -164,7 +164,7 @@ def _one(
             Recorded(examples), raise_on_failure=False, checkpoint=place / "checkpoint", **options
         )
         if solution.layer is not None:
-            solution.layer.save(saved)
+            solution.layer.save(saved, support=solution.stats.get("support"))
         write_json(result, solution.to_json(saved if solution.layer is not None else None))
     if not (place / "report.html").exists() or not _finished(result):
         report(result, place / "report.html")
