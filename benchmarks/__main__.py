@@ -40,6 +40,7 @@ SUITES = (
     "certify",
     "heads",
     "recorded",
+    "published",
     "extract",
     "training",
     "sculpt",

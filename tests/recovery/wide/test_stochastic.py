@@ -94,13 +94,14 @@ def test_time_that_is_up_ends_the_descent(rng):
 
 
 def test_the_rate_rises_and_falls_and_more_directions_take_smaller_steps():
-    course = Course.through(128)
+    course = Course.through(128, 512)
     rates = [course.rate_at(step) for step in range(course.steps)]
     assert np.argmax(rates) < course.steps // 10
     assert rates[-1] < 1e-4 * max(rates)
     assert max(rates) == pytest.approx(course.rate, rel=0.01)
-    wide = Course.through(512)
+    wide = Course.through(512, 512)
     assert (wide.steps, wide.rate) == (2 * course.steps, course.rate / 2)
+    assert Course.through(128, 2048)[:2] == wide[:2]
 
 
 def test_adam_moves_every_number_by_about_the_rate(rng):

@@ -30,7 +30,7 @@ def from_student(pruner: Pruner, source: Source, width: Width) -> tuple[WideFit,
     directions, out = source.x.shape[2], source.y.shape[2]
     name = f"student {width.heads} {rank}"
     begin = Student.random(width.heads, rank, directions, out, calibration.WIDE_SCORES, tools.rng(name))
-    course = Course.through(directions)
+    course = Course.through(directions, width.heads * rank)
     student, residuals = descend(source, begin, course, tools, name)
     layer = source.layer(student)
     normal, total = normal_equations(source, student)
@@ -44,6 +44,8 @@ def from_student(pruner: Pruner, source: Source, width: Width) -> tuple[WideFit,
         start, _ = only(wide, kept)
         for likely in ranks(source, start, rank):
             found = pruner.refined(start, likely, pruner.signals.found, calibration.SHORT_STEPS)
+            if tools.out_of_time:
+                return wide, found  # as far as it came
             if found.select_error <= pruner.signals.misfit and not found.memorised:
                 return wide, _with_fewer(pruner, found)
     return wide, None
@@ -74,6 +76,7 @@ def ranks(source: Source, layer: AttentionLayer, most: int) -> list[int]:
 
 def student_work(examples: Examples, signals: Signals, width: Width) -> float:
     """Operations of the stochastic descent: three times those of a forward pass for every row that it sees."""
-    course = Course.through(signals.directions)
+    columns = width.heads * (width.rank or signals.directions)
+    course = Course.through(signals.directions, columns)
     row = 3 * signals.directions + examples.out_dim + 2 * examples.tokens
-    return float(course.steps) * course.rows * 6 * width.heads * (width.rank or signals.directions) * row
+    return float(course.steps) * course.rows * 6 * columns * row

@@ -80,13 +80,14 @@ class Course(NamedTuple):
     rows: int
 
     @classmethod
-    def through(cls, directions: int) -> Course:
-        """More steps at a smaller rate in more directions: their product stays.
+    def through(cls, directions: int, columns: int) -> Course:
+        """More steps at a smaller rate for more directions, or more columns of all heads: their product stays.
 
-        >>> Course.through(128)
+        >>> Course.through(128, 16 * 32)
         Course(steps=2000, rate=0.005, rows=1024)
         """
-        more = np.sqrt(directions / calibration.STUDENT_DIRECTIONS)
+        wide = calibration.WIDTHS[1] * calibration.STUDENT_DIRECTIONS / calibration.WIDE_RANK
+        more = np.sqrt(max(directions / calibration.STUDENT_DIRECTIONS, columns / wide))
         rows = max(CHUNK_ROWS, calibration.SPARE * directions)
         return cls(round(calibration.STUDENT_STEPS * more), float(calibration.STUDENT_RATE / more), rows)
 
