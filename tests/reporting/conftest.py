@@ -51,7 +51,7 @@ def results() -> dict[str, dict[str, Any]]:
     curve = leak(truth, dim=6, decimals=(None, 2), progress=False)
     return {
         "recovered": attnlearn.recover(x, y, **known).to_json(),
-        "noisy": attnlearn.recover(x, y + noise, **known).to_json(),
+        "noisy": attnlearn.recover(x, y + noise, accuracy=1e-4, **known).to_json(),
         "residual": attnlearn.recover(x, y + x, **known).to_json(),
         "extracted": attnlearn.extract(truth, 6, **known).to_json(),
         "trained": attnlearn.train.fit(

@@ -89,8 +89,9 @@ def _standard_errors(stats: dict[str, Any], document: dict[str, Any]) -> Section
     heads = list(range(len(errors["theta"])))
     return Section(
         "How exact the noise allows",
-        f"Noise of {errors['noise']:.3g} in the outputs leaves each head uncertain by these standard errors. "
-        "They hold if the noise is independent; they are no certificate.",
+        f"Noise of {errors['noise']:.3g} in the outputs leaves each head uncertain by these standard errors, from the covariance clustered by "
+        "sequence. They hold if errors of different sequences are independent; claim C3 has bounds."
+        + _carried(stats),
         displays=[
             Lines(
                 "Standard errors by head",
@@ -102,6 +103,16 @@ def _standard_errors(stats: dict[str, Any], document: dict[str, Any]) -> Section
             )
         ],
     )
+
+
+def _carried(stats: dict[str, Any]) -> str:
+    """How many sequences carry the uncertainty, where few do."""
+    influence = stats.get("influence") or {}
+    worst = influence.get("worst") or []
+    if not worst:
+        return ""
+    share = f"{100 * worst[0]['share']:.2g} %"
+    return f" The one sequence that matters most carries {share} of it; {influence['carried_by']:.0f} equal ones would carry it all."
 
 
 def _curve(stats: dict[str, Any], document: dict[str, Any]) -> Section | None:
