@@ -52,5 +52,10 @@ def setup(app: Any) -> dict[str, Any]:
     def process(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
         lines[:] = converted(lines)
 
+    def anchors(app: Any, name: str, content: list[str]) -> None:
+        """Anchors in HTML, which GitHub knows, as targets of MyST."""
+        content[0] = re.sub(r'^<a id="([\w-]+)"></a>$', r"(\1)=", content[0], flags=re.M)
+
     app.connect("autodoc-process-docstring", process)
+    app.connect("source-read", anchors)
     return {"parallel_read_safe": True}

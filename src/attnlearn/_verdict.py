@@ -167,7 +167,9 @@ def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
         told = {entry["name"]: entry["text"] for entry in diagnosis.get("evidence") or ()}
         cause = diagnosis.get("cause")
         if told.get(cause):
-            return f"the likeliest cause is “{cause}”: {told[cause]}"
+            given = stats.get("given_heads")
+            heads = f"; or leave out the number of heads, which was given as {given}" if given else ""
+            return f"the likeliest cause is “{cause}”: {told[cause]}{heads}"
     if outcome is Outcome.NOT_ATTENTION and isinstance(given := stats.get("given_heads"), int):
         return f"leave out the number of heads, which was given as {given}: it is then found{_turned(stats)}"
     return Outcome.NOT_ESTABLISHED.remedy if outcome.ended_well else outcome.remedy
