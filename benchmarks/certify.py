@@ -42,7 +42,7 @@ lines = {}
 for name, way in ways.items():
     began = time.process_time()
     found = smallest_singular(layer, x, rank=rank, **way)
-    root = found.examples**0.5
+    root = float(np.linalg.norm(getattr(found, "weights", np.ones(found.examples))))
     lines[name] = {
         "cpu": time.process_time() - began, "products": found.lanczos_steps, "examples": found.examples,
         "theta": float(found.theta.max() * root), "w": float(found.w.max() * root),

@@ -24,8 +24,10 @@ def patterns(
     return weigh(logits, keep, causal), kept
 
 
-def mixed(alpha: np.ndarray, x: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
-    """The columns P (n k, m d + 1) that W and b multiply."""
+def mixed(
+    alpha: np.ndarray, x: np.ndarray, keep: np.ndarray | None, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """The columns P (n k, m d + 1) that W and b multiply, times the weight (n, 1, 1) of each sequence."""
     xp = namespace(x)
     n, k, m, _ = alpha.shape
     rows = reshape(mix(alpha, x), (n * k, m * x.shape[2]))
@@ -33,7 +35,10 @@ def mixed(alpha: np.ndarray, x: np.ndarray, keep: np.ndarray | None) -> np.ndarr
         ones = xp.ones((n * k, 1), dtype=rows.dtype, device=rows.device)
     else:
         ones = reshape(keep, (n * k, 1))
-    return xp.concat([rows, ones], axis=1)
+    columns = xp.concat([rows, ones], axis=1)
+    if weight is not None:
+        columns *= reshape(xp.broadcast_to(weight, (n, k, 1)), (n * k, 1))
+    return columns
 
 
 def split_linear(linear: Any, m: int) -> tuple[Any, Any]:

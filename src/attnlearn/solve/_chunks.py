@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -53,13 +53,15 @@ def cache_bytes() -> int:
 class Chunk(NamedTuple):
     """Some sequences: x (s, k, d), y (s, k, o), keep (s, k) with 1 for real tokens and 0 for others, or None: all real.
 
-    `places` (s,) are those of the sequences among all examples.
+    `places` (s,) are those of the sequences among all examples. With a `weight` (s, 1, 1) the rows of a sequence count so many times:
+    P and the values are multiplied by it, and so should y be.
     """
 
     x: np.ndarray
     y: np.ndarray
     keep: np.ndarray | None
     places: np.ndarray
+    weight: np.ndarray | None = None
 
 
 class Chunks(Pieces):
@@ -94,12 +96,19 @@ class Chunks(Pieces):
 
     def astype(self, dtype: Any) -> Chunks:
         """The same chunks in another precision."""
-        cast = partial(np.asarray, dtype=dtype)
+
+        def cast(part: np.ndarray | None) -> Any:
+            return None if part is None else np.asarray(part, dtype)
+
         return Chunks(
-            chunk._replace(
-                x=cast(chunk.x), y=cast(chunk.y), keep=None if chunk.keep is None else cast(chunk.keep)
-            )
+            Chunk(cast(chunk.x), cast(chunk.y), cast(chunk.keep), chunk.places, cast(chunk.weight))
             for chunk in self
+        )
+
+    def weighted(self, weights: np.ndarray) -> Chunks:
+        """The same chunks with a weight for every example; y is left as it is."""
+        return Chunks(
+            chunk._replace(weight=weights[chunk.places][:, None, None].astype(self.dtype)) for chunk in self
         )
 
 

@@ -37,10 +37,12 @@ def second_derivative(
     query_bias: np.ndarray,
     w: np.ndarray,
     w_norms: np.ndarray,
+    weight: np.ndarray | None = None,
 ) -> float:
     """H for coordinates in which a unit step moves head i by at most theta_i, query_bias_i and w_i; `w_norms` are ‖W_i‖.
 
-    It holds as long as no W_i has doubled. `tokens` (n, k, d) are the keys and queries of every sequence.
+    It holds as long as no W_i has doubled. `tokens` (n, k, d) are the keys and queries of every sequence; the outputs of a sequence
+    are multiplied by its `weight` (n, 1, 1).
     """
     real = np.ones(tokens.shape[:2], bool) if keep is None else keep.astype(bool)
     centre = (tokens * real[..., None]).sum(axis=1) / np.maximum(real.sum(axis=1), 1)[:, None]
@@ -51,6 +53,8 @@ def second_derivative(
     for head in range(len(theta)):
         spread = (sizes * theta[head] + query_bias[head]) * diameter
         rows += spread**2 * diameter / 4 * 2 * w_norms[head] + spread * diameter / 2 * w[head]
+    if weight is not None:
+        rows *= weight[:, :, 0]
     return float(np.linalg.norm(np.where(real, rows, 0.0)))
 
 

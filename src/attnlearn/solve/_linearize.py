@@ -56,15 +56,17 @@ def local_arrays(chunk: Chunk, scores: Scores, linear: np.ndarray, causal: bool 
     """Patterns, values and mixed tokens of one chunk."""
     x = chunk.x
     alpha, kept = patterns(scores, x, turn(x), chunk.keep, causal)
-    values = values_of(x, split_linear(linear, scores.heads)[0])
-    return Local(scores, x, alpha, kept, values, turn(values), mixed(alpha, x, chunk.keep))
+    values = values_of(x, split_linear(linear, scores.heads)[0], chunk.weight)
+    p = mixed(alpha, x, chunk.keep, chunk.weight)
+    return Local(scores, x, alpha, kept, values, turn(values), p)
 
 
-def values_of(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The values V (n, m k, o) of all heads on one chunk."""
+def values_of(x: np.ndarray, w: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """The values V (n, m k, o) of all heads on one chunk, times the weight (n, 1, 1) of each sequence."""
     n, k, _ = x.shape
     m, _, o = w.shape
-    return reshape(permute(project(x, w), (0, 2, 1, 3)), (n, m * k, o))
+    values = reshape(permute(project(x, w), (0, 2, 1, 3)), (n, m * k, o))
+    return values if weight is None else values * weight
 
 
 def linearize(
@@ -135,15 +137,15 @@ def projected(at: Linearization, moment: np.ndarray) -> np.ndarray:
     return product(product(moment, at.factor.T), at.factor).T
 
 
-def normal_product(at: Linearization, tangent: Scores) -> tuple[Scores, np.ndarray]:
-    """J^T (I - P P^+) J of a direction of the scores, and on the way P^+ J of it."""
+def normal_product(at: Linearization, tangent: Scores, spared: float = 0.0) -> tuple[Scores, np.ndarray]:
+    """J^T (I - P P^+) J of a direction of the scores, and on the way P^+ J of it; less the share `spared` of J^T J."""
     follow, moved = linear_response(at, tangent)
-    return moved.sum(_pulled_rest, at.local, given=(-follow,)), follow
+    return moved.sum(_pulled_rest, at.local, given=(-follow, spared)), follow
 
 
-def _pulled_rest(u: np.ndarray, local: Local, against: np.ndarray) -> Scores:
+def _pulled_rest(u: np.ndarray, local: Local, against: np.ndarray, spared: float) -> Scores:
     rest = reshape(local.p @ against, u.shape)
-    rest += u
+    rest += (1 - spared) * u if spared else u
     return reverse_derivative(rest, local)
 
 

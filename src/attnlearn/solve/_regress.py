@@ -43,7 +43,7 @@ from attnlearn.solve._white import whitening
 def columns(chunk: Chunk, scores: Scores, causal: bool | Visible) -> np.ndarray:
     """P of one chunk (s k, m d + 1)."""
     alpha, _ = patterns(scores, chunk.x, turn(chunk.x), chunk.keep, causal)
-    return mixed(alpha, chunk.x, chunk.keep)
+    return mixed(alpha, chunk.x, chunk.keep, chunk.weight)
 
 
 class Columns:

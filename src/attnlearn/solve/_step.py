@@ -30,9 +30,11 @@ class Step(NamedTuple):
     predicted: float
 
 
-def projected_product(at: Linearization, by: Preconditioner, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The Gauss-Newton matrix in preconditioned coordinates times t, and P^+ J~ t."""
-    product, follow = normal_product(at, by.apply(at.scores.shaped(t)))
+def projected_product(
+    at: Linearization, by: Preconditioner, t: np.ndarray, spared: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The Gauss-Newton matrix in preconditioned coordinates times t, and P^+ J~ t; `spared` as in `normal_product`."""
+    product, follow = normal_product(at, by.apply(at.scores.shaped(t)), spared)
     return by.transpose(product).flat(), follow
 
 

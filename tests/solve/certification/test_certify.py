@@ -85,7 +85,8 @@ def test_an_error_where_the_jacobian_is_taken_counts(clean: Pair) -> None:
         certificate = certify(clean.layer, held, fit, scale=example_scale(held))
         bounds.append(certificate.claim("C3").value["bound"])
     assert bounds[1] > 1e3 * bounds[0]
-    assert bounds[2] == pytest.approx(1e3 * bounds[1], rel=1e-3)
+    # A bound that is enough for the claims is not made sharper, which takes at most a factor of two off it.
+    assert 0.4e3 * bounds[1] <= bounds[2] <= 1.001e3 * bounds[1]
 
 
 def test_groups_count_once(clean: Pair) -> None:

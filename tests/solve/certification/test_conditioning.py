@@ -19,13 +19,16 @@ from attnlearn.solve.certification._spectrum import dense_spectrum
 from attnlearn.solve.refinement import refine
 
 
-def covariances(layer: AttentionLayer, x: np.ndarray, rank: int | None) -> list[list[np.ndarray]]:
-    """Blocks of (J^T J)^{-1} for every head's Theta, W and c, on the tangent space of rank-r matrices."""
+def covariances(
+    layer: AttentionLayer, x: np.ndarray, rank: int | None, weights: np.ndarray
+) -> list[list[np.ndarray]]:
+    """Blocks of (J^T J)^{-1} for every head's Theta, W and c, on the tangent space of rank-r matrices; sequences are weighted."""
     with precision(np.float64):
         params = tuple(map(jnp.asarray, layer.parameters))
         run = lambda p: attention_forward(Parameters(*p), x, None, layer.causal).ravel()  # noqa: E731
         parts = jax.jacobian(run)(params)
     jacobian = np.concatenate([np.asarray(part).reshape(part.shape[0], -1) for part in parts], axis=1)
+    jacobian *= np.repeat(weights, x.shape[1] * layer.out_dim)[:, None]
     m, d, size = layer.num_heads, layer.dim, layer.theta.size
     tangent = np.eye(jacobian.shape[1])
     if rank is not None:
@@ -48,13 +51,39 @@ def covariances(layer: AttentionLayer, x: np.ndarray, rank: int | None) -> list[
     return blocks
 
 
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("rough", [False, True])
+def test_bounds_hold_for_tokens_of_many_sizes_and_as_soon_as_they_are_good(rng, seed, rank, rough):
+    """Every part of a spectrum that `good` is shown holds, long before the eigenvalue is known."""
+    layer = AttentionLayer.random(2, 5, rank=rank, bias=True, seed=seed)
+    x = rng.standard_normal((80, 5, 5)) * np.exp(rng.uniform(-2, 1.5, 80))[:, None, None]
+    shown = []
+
+    def good(conditioning):
+        shown.append(conditioning)
+        return False
+
+    shown.append(smallest_singular(layer, x, rank=rank, rough=rough, good=good))
+    weights = shown[-1].weights
+    assert weights.min() < 0.3 < weights.max() == 1
+    blocks = covariances(layer, x[: len(weights)], rank, weights)
+    for found in shown:
+        for name, part in zip(("theta", "w", "query_bias"), blocks):
+            own = getattr(layer, name)
+            norms = np.linalg.norm(own.reshape(len(own), -1), axis=1) if name != "query_bias" else 1.0
+            worst = np.array([np.sqrt(np.linalg.norm(block, 2)) for block in part]) / norms
+            assert (getattr(found, name) >= worst).all()
+    assert (shown[-1].w <= 100 * np.array([np.sqrt(np.linalg.norm(block, 2)) for block in blocks[1]])).all()
+
+
 @pytest.mark.parametrize(("rank", "causal"), [(None, False), (2, True)])
 def test_bounds_hold_and_standard_errors_agree(rng, seed, rank, causal):
     layer = AttentionLayer.random(2, 5, rank=rank, bias=True, causal=causal, seed=seed)
     x = rng.standard_normal((60, 5, 5)) * [1, 0.5, 2, 1, 1] + 0.3
     found = smallest_singular(layer, x, rank=rank)
     errors = standard_errors(layer, x, 1.0, rank=rank, draws=24)
-    blocks = covariances(layer, x[: found.examples], rank)
+    blocks = covariances(layer, x[: found.examples], rank, found.weights)
+    plain = covariances(layer, x[: found.examples], rank, np.ones(found.examples))
     assert found.examples == errors.examples
     for name, part in zip(("theta", "w", "query_bias"), blocks):
         own = getattr(layer, name)
@@ -63,6 +92,7 @@ def test_bounds_hold_and_standard_errors_agree(rng, seed, rank, causal):
         # Bounds, and no idle ones: within a factor 30 of the worst case.
         assert (getattr(found, name) >= worst).all()
         assert (getattr(found, name) <= 30 * worst).all()
+    for name, part in zip(("theta", "w", "query_bias"), plain):
         exact = np.array([np.sqrt(np.trace(block)) for block in part])
         np.testing.assert_allclose(getattr(errors, name), exact, rtol=0.25)
     assert found.smallest == 1 / max(found.theta.max(), found.w.max())
@@ -157,9 +187,10 @@ def test_a_badly_determined_layer_is_shown_more_examples(rng, monkeypatch):
 @pytest.mark.parametrize("rank", [None, 2])
 def test_the_matrix_written_out_has_the_eigenvalue_that_lanczos_finds(rng, seed, rank):
     layer, x = AttentionLayer.random(2, 5, rank=rank, seed=seed), rng.standard_normal((300, 5, 5))
-    found = smallest_singular(layer, x, rank=rank)
+    found = smallest_singular(layer, x, rank=rank, rough=True)
     assert found.guaranteed < found.eigenvalue  # by Lanczos, which guarantees a part only
-    whole = dense_spectrum(prepare(layer, x, None, rank, False, found.examples, dtype=np.float64), None)
+    point = prepare(layer, x, None, rank, False, found.examples, dtype=np.float64, even=True)
+    whole = dense_spectrum(point, None)
     np.testing.assert_allclose(whole.estimate, found.eigenvalue, rtol=1e-3)
     assert found.guaranteed <= whole.lower <= whole.estimate
 
@@ -171,7 +202,7 @@ def test_a_small_layer_that_attends_weakly_is_bound_all_the_same(rng, seed):
     found = smallest_singular(layer, x, on_step=lambda **figures: seen.append(figures))
     assert 0 < found.lower < 1e-5
     assert {"of"} <= seen[-1].keys()
-    blocks = covariances(layer, x[: found.examples], None)
+    blocks = covariances(layer, x[: found.examples], None, found.weights)
     norms = np.linalg.norm(layer.theta, axis=(1, 2))
     worst = np.array([np.sqrt(np.linalg.norm(block, 2)) for block in blocks[0]]) / norms
     assert (found.theta >= 0.99 * worst).all()
@@ -194,10 +225,10 @@ def test_a_hurried_call_gives_up_and_binds_nothing(rng, seed, monkeypatch):
 
 def test_a_hurried_call_on_a_small_layer_writes_the_matrix_out(rng, seed, monkeypatch):
     layer, x = AttentionLayer.random(2, 4, seed=seed), rng.standard_normal((60, 5, 4))
-    patient = smallest_singular(layer, x)
+    patient = smallest_singular(layer, x, rough=True)
     monkeypatch.setattr("attnlearn.solve._calibration.MANY_PRODUCTS", 1)
     monkeypatch.setattr("attnlearn.solve._calibration.INNER_MOST", 1)
-    found = smallest_singular(layer, x, hurried=True)
+    found = smallest_singular(layer, x, hurried=True, rough=True)
     assert found.examples == patient.examples == len(x)
     assert found.guaranteed == pytest.approx(patient.eigenvalue, rel=1e-3)
 
@@ -210,7 +241,7 @@ def test_a_rough_look_at_few_outputs_binds_less_and_still_bounds(rng, seed, monk
     layer = AttentionLayer(layer.theta, rng.standard_normal((1, 4, 8)), layer.query_bias)
     x = rng.standard_normal((60, 5, 4))
     rough, sharp = (smallest_singular(layer, x, rough=rough) for rough in (True, False))
-    for name, part in zip(("theta", "w", "query_bias"), covariances(layer, x, None)):
+    for name, part in zip(("theta", "w", "query_bias"), covariances(layer, x, None, rough.weights)):
         own = getattr(layer, name)
         worst = np.sqrt(np.linalg.norm(part[0], 2))
         worst /= 1 if name == "query_bias" else np.linalg.norm(own)

@@ -62,6 +62,17 @@ def test_the_products_are_the_change_of_the_outputs(problem, rng):
     assert undone_squared == pytest.approx(np.sum(left**2), rel=1e-3)
 
 
+def test_even_weights_are_those_of_the_large_sequences(rng, seed):
+    layer = AttentionLayer.random(2, 4, scale=0.5, seed=seed)
+    x, sizes = rng.standard_normal((200, 5, 4)), np.repeat([0.5, 1.0, 3.0], [60, 80, 60])
+    mask = np.arange(5) < rng.integers(2, 6, 200)[:, None]
+    with on_threads():
+        point = prepare(layer, sizes[:, None, None] * x, mask, None, False, 200, even=True)
+    assert point.weights.max() == 1
+    assert np.median(point.weights[sizes == 3.0]) < 0.2
+    assert (point.weights[sizes == 0.5] == 1).mean() > 0.9
+
+
 def test_gauge_directions_are_left_out_once(problem, rng):
     _, _, point = problem
     once = free_coordinates(point, rng.standard_normal(size_of(point)))

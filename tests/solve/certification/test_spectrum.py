@@ -8,13 +8,21 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import on_threads
-from attnlearn.solve.certification._point import kernels, output_product, prepare, score_product, size_of
+from attnlearn.solve.certification._point import (
+    free_coordinates,
+    kernels,
+    output_product,
+    prepare,
+    score_product,
+    size_of,
+)
 from attnlearn.solve.certification._spectrum import (
     Lanczos,
     Tridiagonal,
     dense_spectrum,
     lanczos_spectrum,
     largest_undone,
+    spared_share,
     steps_needed,
 )
 
@@ -31,6 +39,36 @@ def test_lanczos_guarantees_no_more_than_there_is(rng, seed, rank):
     assert 0 < found.lower <= exact.estimate
     assert found.lower >= calibration.ENOUGH_SHARE * found.estimate
     np.testing.assert_allclose(found.estimate, exact.estimate, rtol=1e-2)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_what_is_spared_bounds_what_w_can_undo(rng, seed, rank):
+    """S - tau A >= lower, against both matrices written out."""
+    layer, x = AttentionLayer.random(2, 4, rank=rank, seed=seed), rng.standard_normal((200, 5, 4))
+    with on_threads():
+        point = prepare(layer, x, None, rank, False, dtype=np.float64, even=True)
+        spared = spared_share(point, seed)
+        found = lanczos_spectrum(point, seed, 1e-6, more=False, on_step=None, spared=spared)
+        kernel, units = kernels(point), np.eye(size_of(point))
+        bound, moved = (
+            np.stack([product(t) for t in units])
+            for product in (lambda t: score_product(point, t), lambda t: output_product(point, kernel, t))
+        )
+        free = np.stack([free_coordinates(point, t) for t in units])
+    assert 0 < found.spared == spared
+    least = np.linalg.eigvalsh(bound - spared * moved + np.eye(len(free)) - (free + free.T) / 2)[0]
+    assert 0 < found.lower <= least
+    assert found.lower >= calibration.ENOUGH_SHARE * least
+
+
+def test_too_much_spared_is_noticed(rng, seed):
+    layer, x = AttentionLayer.random(2, 4, seed=seed), rng.standard_normal((200, 5, 4))
+    with on_threads():
+        point = prepare(layer, x, None, None, False)
+        found = lanczos_spectrum(point, seed, 1e-6, more=False, on_step=None, spared=0.9)
+        plain = lanczos_spectrum(point, seed, 5e-7, more=False, on_step=None)
+    assert found == plain
+    assert found.spared == 0
 
 
 class _Diagonal(Lanczos):

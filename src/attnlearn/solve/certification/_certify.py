@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnlearn._canonical import Support
+from attnlearn._canonical import Support, on_support
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch, exactness_limit, rounding_floor
+from attnlearn.solve._heads import head_separation
 from attnlearn.solve.certification._count import UNSEEN, count_claim, least_apart, look_at_tokens
 from attnlearn.solve.certification._function import function_claim
 from attnlearn.solve.certification._parameters import parameter_bounds, parameter_claim
@@ -63,7 +64,8 @@ def certify(
         return _function_only(c1, checks)
     bounds = parameter_bounds(
         layer, fitted, error=max(eps, floor), scale=scale, support=support, rank=rank,
-        enough=least_apart(limit) / calibration.STANDS_OUT, on_step=on_step, deadline=deadline,
+        enough=least_apart(limit) / calibration.STANDS_OUT, established=_established(layer, support),
+        on_step=on_step, deadline=deadline,
     )  # fmt: skip
     seen = look_at_tokens(layer, held, fitted, designed, deadline) if exact else UNSEEN
     c2, count_checks = count_claim(
@@ -73,6 +75,12 @@ def certify(
     )  # fmt: skip
     c3, parameter_checks = parameter_claim(layer, bounds, support=support, counted=c2)
     return Certificate((c1, c2, c3), (*checks, *count_checks, *parameter_checks), seen.rival)
+
+
+def _established(layer: AttentionLayer, support: Support | None) -> float:
+    """The largest bound at which C3 says enough and C2 still tells the heads apart."""
+    apart = head_separation(layer if support is None else on_support(layer, support))
+    return min(calibration.PARAMETER_ERROR, apart / calibration.STANDS_OUT)
 
 
 def _function_only(c1: Claim, checks: list[Check]) -> Certificate:

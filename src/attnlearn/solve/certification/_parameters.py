@@ -22,7 +22,7 @@ from attnlearn._distance import BIAS_FLOOR
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._batch import Batch, total_error
+from attnlearn.solve._batch import Batch
 from attnlearn.solve._curvature import Ball, kantorovich
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve._white import reduce_to_support, whitening
@@ -63,35 +63,65 @@ def parameter_bounds(
     support: Support | None,
     rank: int | None,
     enough: float,
+    established: float,
     on_step: Callable[..., None] | None,
     deadline: float | None = None,
 ) -> Bounds | None:
     """Bounds at full rank where that is affordable and says something, else at `rank`; None after the deadline.
 
-    `error` is C1's or rounding's. A bound of `enough` or less changes no claim: it need not be sharp.
+    `error` is C1's or rounding's. A bound of `enough` or less changes no claim: it need not be sharp. One of `established` or less is
+    enough for the claims to hold, and is within a factor of two of the sharpest.
     """
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
-    looks = (True, False) if calibration.STANDS_OUT**2 * error <= enough else (False,)
+    established = max(enough, established)
+    looks = (True, False) if calibration.STANDS_OUT**2 * error <= established else (False,)
     directions, found = whitening(tokens, fitted.mask).directions, None
+    errors = _Errors(layer, fitted, error * scale)
     for tangent, rough in product(_ranks(reduced, tokens, fitted.mask, rank), looks):
         if found is not None and _settled(found, tangent, rank):
             continue
+
+        def bounds(conditioning: Conditioning, tangent: int | None = tangent) -> Bounds:
+            return _bounds(reduced, conditioning, tangent, errors.total(conditioning.weights), directions)
+
+        def good(conditioning: Conditioning) -> bool:
+            worst = bounds(conditioning).worst
+            near = conditioning.guaranteed >= calibration.ENOUGH_SHARE * conditioning.eigenvalue
+            return worst <= enough or (near and worst <= established)
+
         conditioning = smallest_singular(
-            reduced, tokens, mask=fitted.mask, rank=tangent, rough=rough,
+            reduced, tokens, mask=fitted.mask, rank=tangent, rough=rough, good=good,
             delta=calibration.DELTA / 4,  # two ranks and two looks at most
             on_step=on_step, deadline=deadline,
             hurried=tangent != rank,  # the found rank says less, and may take far fewer products
         )  # fmt: skip
         if conditioning is None:
             return None
-        # A fit may be closer to its own examples than to the truth: at least what C1 saw elsewhere.
-        elsewhere = error * scale * np.sqrt(conditioning.examples)
-        rho = max(elsewhere, total_error(layer, fitted.first(conditioning.examples)))
-        found = _bounds(reduced, conditioning, tangent, rho, directions)
-        if found.worst <= enough:
+        now = bounds(conditioning)
+        found = now if found is None or not found.worst <= now.worst else found
+        if found.worst <= established:
             break
     assert found is not None, "there is at least one rank to try"
     return found
+
+
+class _Errors:
+    """Errors of a layer on the first of some examples, computed when they are first needed.
+
+    A fit may be closer to its own examples than to the truth: all together count at least with what C1 saw `elsewhere`.
+    """
+
+    def __init__(self, layer: AttentionLayer, fitted: Batch, elsewhere: float) -> None:
+        self.layer, self.fitted, self.elsewhere, self.own = layer, fitted, elsewhere, np.zeros(0)
+
+    def total(self, weights: np.ndarray) -> float:
+        """Root of the weighted sum of squares over as many examples as there are weights."""
+        if len(self.own) < len(weights):
+            held = self.fitted.first(len(weights))
+            off = (self.layer(held.x, held.mask) - held.visible).astype(np.float64)
+            self.own = np.linalg.norm(off, axis=(1, 2))
+        own = np.linalg.norm(weights * self.own[: len(weights)])
+        return float(max(self.elsewhere * np.linalg.norm(weights), own))
 
 
 def _settled(found: Bounds, tangent: int | None, rank: int | None) -> bool:

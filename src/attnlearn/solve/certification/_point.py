@@ -7,6 +7,8 @@ P the columns that W and b multiply (`_regress`):
     S = J^T (I - P P^+) J      what W and b cannot undo
     A = J^T J                  what t does to the outputs
 
+Both may be those of weighted sequences. Where tokens have different sizes a few sequences would carry most of the curvature and the
+matrices would be badly conditioned: `even` weights let no sequence move by more in a row than the median one does.
 S may be that of a few random combinations of the outputs, which are orthonormal: then it is at most that of all outputs.
 A is that of all of them, from the kernels V V^T of the values, which are as many numbers however many outputs there are.
 """
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlearn._arrays import namespace
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
@@ -28,6 +31,7 @@ from attnlearn.solve._chunks import Chunk, Pieces, cut
 from attnlearn.solve._linearize import (
     Linearization,
     Local,
+    forward_derivative,
     linearize,
     values_of,
     weights_adjoint,
@@ -51,6 +55,7 @@ class Point(NamedTuple):
     factor: np.ndarray
     rows: int
     examples: int
+    weights: np.ndarray
 
 
 def prepare(
@@ -62,10 +67,12 @@ def prepare(
     sequences: int | None = None,
     dtype: Any = np.float32,
     rough: bool = False,
+    even: bool = False,
 ) -> Point:
     """Linearize a layer on the first examples, by default as many as `refine` starts with, in white coordinates.
 
-    `rough` takes a few combinations of the outputs where these tell as much and there are examples enough for them.
+    `rough` takes a few combinations of the outputs where these tell as much and there are examples enough for them. `even` weighs
+    the sequences.
     """
     x = np.asarray(x)
     x, _, keep = checked_examples(x, np.zeros((*x.shape[:2], 1), x.dtype), mask, layer.dim)
@@ -82,14 +89,38 @@ def prepare(
     keep = None if keep is None else keep[:used]
     nothing = np.zeros((used, x.shape[1], few))
     double = cut(white.tokens(x[:used].astype(np.float64)), nothing, keep)
-    matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
-    factor = inverse_factor(matrix, calibration.RIDGE)
     linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
     seen = linear if few == out else linear @ combinations(out, few, 0)
+    weights = np.ones(used)
+    if even:
+        weights = even_weights(linearize(scores, seen, np.eye(len(seen)), double.astype(dtype), layer.causal))
+        double = double.weighted(weights)
+    matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
+    factor = inverse_factor(matrix, calibration.RIDGE)
     at = linearize(scores, seen, factor, double.astype(dtype), layer.causal)
     by = precondition(at, joint=joint)
     rows = used * x.shape[1] if keep is None else int(keep.sum())
-    return Point(at, by, white, at.scores.gauge(by), linear, factor, rows, used)
+    return Point(at, by, white, at.scores.gauge(by), linear, factor, rows, used, weights)
+
+
+def even_weights(at: Linearization) -> np.ndarray:
+    """The weight of every sequence: at most 1, and such that a row of it moves no more than one of the median sequence."""
+    drawn = np.random.default_rng(0xE7E).standard_normal(at.scores.flat().size).astype(at.chunks.dtype)
+    tangent = precondition(at, joint=False).apply(at.scores.shaped(drawn))
+    moved = np.empty(sum(len(chunk.x) for chunk in at.chunks))
+    for chunk, squares in zip(at.chunks, at.local.derive(_squared_moves, given=(tangent,), keep=False)):
+        rows = chunk.x.shape[1] if chunk.keep is None else np.maximum(chunk.keep.sum(axis=1), 1)
+        moved[chunk.places] = np.sqrt(squares / rows)
+    typical = float(np.median(moved))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.minimum(1.0, typical / moved)
+    return np.where(np.isfinite(weights) & (weights > 0), weights, 1.0)
+
+
+def _squared_moves(local: Local, tangent: Scores) -> np.ndarray:
+    """The squared change (n,) of every sequence's outputs along a direction of the scores."""
+    moved = forward_derivative(tangent, local)
+    return namespace(moved).sum(moved * moved, axis=(1, 2))
 
 
 def free_coordinates(point: Point, t: np.ndarray) -> np.ndarray:
@@ -98,9 +129,10 @@ def free_coordinates(point: Point, t: np.ndarray) -> np.ndarray:
     return scores.without_gauge(scores.shaped(t), point.gauge).flat()
 
 
-def score_product(point: Point, t: np.ndarray) -> np.ndarray:
-    """S t in gauge-free coordinates."""
-    return free_coordinates(point, projected_product(point.at, point.by, free_coordinates(point, t))[0])
+def score_product(point: Point, t: np.ndarray, spared: float = 0.0) -> np.ndarray:
+    """(S - spared A) t in gauge-free coordinates; with a few combinations of the outputs A too is that of these."""
+    free = free_coordinates(point, t)
+    return free_coordinates(point, projected_product(point.at, point.by, free, spared)[0])
 
 
 def kernels(point: Point) -> Pieces:
@@ -111,7 +143,7 @@ def kernels(point: Point) -> Pieces:
 
 
 def _kernel(chunk: Chunk, w: np.ndarray) -> np.ndarray:
-    values = values_of(chunk.x, w)
+    values = values_of(chunk.x, w, chunk.weight)
     return values @ turn(values)
 
 

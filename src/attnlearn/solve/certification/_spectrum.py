@@ -10,6 +10,8 @@ delta. Whatever lies so far outside the Ritz values that the product is larger i
 Dorsselaer, Hochstenbach and van der Vorst, 2000). The bound takes the spectrum as it is: a few large eigenvalues cost a few steps.
 Vectors are kept orthogonal to all before them, as exact arithmetic would have them, as far as memory allows.
 Products are in float32, so a millionth of the largest eigenvalue is subtracted for rounding.
+Where bounds matter the matrix is S - tau A: that it is at least mu > 0 says both that S >= mu and that A <= S / tau, so what W and b can
+undo is known without a look of its own, and far more sharply than from the largest eigenvalue of A - S.
 Where that takes too many steps and the unknowns are few, the matrix is written out instead, in float64: `lower` then is its
 smallest eigenvalue less the rounding. A deadline that passes leaves nothing guaranteed.
 """
@@ -38,11 +40,12 @@ from attnlearn.solve.certification._point import (
 
 
 class Spectrum(NamedTuple):
-    """Of S the estimate of the smallest eigenvalue, the part of it that is guaranteed, and the products it took."""
+    """The estimate of the smallest eigenvalue of S - `spared` A, the part of it that is guaranteed, and the products it took."""
 
     estimate: float
     lower: float
     steps: int
+    spared: float = 0.0
 
 
 class Tridiagonal(NamedTuple):
@@ -157,14 +160,17 @@ def lanczos_spectrum(
     deadline: float | None = None,
     hurried: bool = False,
     share: float = calibration.ENOUGH_SHARE,
+    spared: float = 0.0,
+    good: Callable[[Spectrum], bool] | None = None,
 ) -> Spectrum | None:
-    """Smallest eigenvalue of S by Lanczos from a random start, until the `share` of it is guaranteed.
+    """Smallest eigenvalue of S - `spared` A by Lanczos from a random start, until the `share` of it is guaranteed or what is is `good`.
 
-    None where a guarantee would take many steps and there are `more` examples, with which it takes fewer. A `hurried` run gives up
+    Where that matrix turns out not to be positive, S itself is looked at. None where a guarantee would take many steps and there are `more` examples, with which it takes fewer. A `hurried` run gives up
     where it would take many steps; nothing is guaranteed then.
     """
     most = 2 * min(calibration.MATRIX_MOST, size_of(point))  # with fewer products the matrix is written out
-    run = Lanczos(point, partial(score_product, point), np.random.default_rng([seed, 0x1A2C]))
+    product = partial(score_product, point, spared=spared)
+    run = Lanczos(point, product, np.random.default_rng([seed, 0x1A2C]))
     start = before = -np.log(run.norm / delta)
     while True:
         run.extend(calibration.LANCZOS_BLOCK, deadline)
@@ -175,15 +181,22 @@ def lanczos_spectrum(
         smallest, lower, excess = float(found.values[0]), found.lower(), found.excess(0.0)
         if on_step is not None:
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
+        if spared and smallest <= 0:
+            return lanczos_spectrum(
+                point, seed, delta / 2, more, on_step, deadline, hurried, share, good=good
+            )
+        now = Spectrum(max(smallest, 0.0), lower, steps, spared)
         if lower >= share * smallest or steps >= most or run.exhausted():
-            return Spectrum(max(smallest, 0.0), lower, steps)
+            return now
+        if good is not None and lower > 0 and good(now):
+            return now
         needed, before = steps_needed(steps, excess, before, start), excess
         if steps < calibration.MANY_PRODUCTS or needed <= calibration.INNER_MOST:
             continue
         if more:
             return None
         if hurried or needed >= most:
-            return Spectrum(max(smallest, 0.0), 0.0 if hurried else lower, steps)
+            return now._replace(lower=0.0) if hurried else now
 
 
 def steps_needed(steps: int, excess: float, before: float, start: float) -> float:
@@ -195,6 +208,15 @@ def steps_needed(steps: int, excess: float, before: float, start: float) -> floa
         return steps
     won = max((excess - before) / calibration.LANCZOS_BLOCK, (excess - start) / steps)
     return steps - excess / won if won > 0 else np.inf
+
+
+def spared_share(point: Point, seed: int, deadline: float | None = None) -> float:
+    """A tau for S - tau A: a tenth of the smallest eigenvalue of S that a first look shows, for A is about one; 0 where there is none."""
+    run = Lanczos(point, partial(score_product, point), np.random.default_rng([seed, 0x1A2E]))
+    run.extend(calibration.TRIES, deadline)
+    if not (run.diagonal and run.resolved()):
+        return 0.0
+    return max(0.0, calibration.DIGIT * float(run.tridiagonal(1.0).values[0]))
 
 
 def largest_undone(point: Point, seed: int, delta: float, deadline: float | None = None) -> float:
