@@ -161,7 +161,7 @@ def plot_section(axes: Any, claim: dict[str, Any]) -> None:
     axes.set(
         xlabel="along the hull",
         ylabel="from 0 to the hull",
-        title="the body in the plane of its heads (‖Theta‖ = 1)",
+        title="the body around its heads (‖Theta‖ = 1)",
     )
     axes.margins(y=0.25)
     axes.legend(fontsize=6, loc="lower center")
