@@ -42,7 +42,7 @@ def correlation(suites: dict[str, Suite]) -> Claim:
         log_x=True,
         log_y=True,
     )
-    measured = f"Relative error from 40,000 examples, m = 2: {said}. The bias falls with d, not with the number of examples."
+    measured = f"Relative error from 40,000 examples, m = 2: {said}. Supported means: at d = 64 below 0.6 of the error at d = 8 in every run."
     return Claim(
         text,
         place,
@@ -66,6 +66,7 @@ def body(suites: dict[str, Suite]) -> Claim:
     widths = [[cut["width"] for cut in cuts] for cuts in runs]
     most = min(map(len, widths))
     said = " → ".join(told([run[step] for run in widths], "{:.1%}") for step in range(most))
+    wider = sum(run[most - 1] > run[most - 2] for run in widths)
     missed = told([cuts[-1]["violation"] for cuts in runs])
     shown = []
     for cut in runs[0]:
@@ -82,7 +83,7 @@ def body(suites: dict[str, Suite]) -> Claim:
         y_label="from 0 to the hull",
     )
     measured = (
-        f"Width across the hull over its distance from 0, by round: {said}. The figure is the shadow of the body on the plane through 0 and the two heads; "
+        f"Width across the hull over its distance from 0, by round: {said}. Supported means that the last is narrower than the first in every run; the last is wider than the one before it in {wider} of {len(runs)}. The figure is the shadow of the body on the plane through 0 and the two heads; "
         f"heads stick out of the provisional body by {missed} half-widths of a slab: before W is known the half-widths rest on a measured constant (see the next claim)."
     )
     return Claim(
@@ -118,7 +119,7 @@ def refined(suites: dict[str, Suite]) -> Claim:
     if not runs:
         return not_run(text, place)
     before, after = ([r[name] for r in runs] for name in ("sum_error", "refined_sum_error"))
-    measured = f"One head, the paper's own steps: relative error of the sum {told(before)} by correlation, {told(after, '{:.1e}')} after the rounds."
+    measured = f"One head, the paper's own steps: relative error of the sum {told(before)} by correlation, {told(after, '{:.1e}')} after the rounds. Supported means below 1 % in every run."
     return Claim(text, place, judged(max(after) < 0.01, len(runs)), measured, len(runs))
 
 
@@ -142,7 +143,7 @@ def span(suites: dict[str, Suite]) -> Claim:
     )
     measured = (
         f"Two heads: the worst head is off the span by {told(paper, '{:.1%}')} from {queries:,.0f} queries ({seconds:.0f} CPU s), by {told(ours, '{:.1%}')} "
-        "with null vectors of the slabs. How the paper turns queries into a span was not at hand; supported means below 30 % in every run."
+        "with null vectors of the slabs. How the paper turns queries into a span was not at hand; Supported means below 30 % in every run; that limit and the settings of the queries were chosen after three of these five layers had been seen."
     )
     return Claim(
         text,
@@ -190,7 +191,7 @@ def tuples(suites: dict[str, Suite]) -> Claim:
         for r in results(suites, "papers", claim="steps", heads=2, variant="search")
         if r.get("tuples")
     )
-    measured = f"Two heads, our sum and hull: error of Theta and W {told(paper, '{:.1%}')} from {tried:,.0f} pairs of net points; {told(ours, '{:.2%}')} with ours, which polishes four pairs of a net of the line."
+    measured = f"Two heads, our sum and hull: error of Theta and W {told(paper, '{:.1%}')} from {tried:,.0f} pairs of net points; {told(ours, '{:.2%}')} with ours, which polishes four pairs of a net of the line. Supported means below 30 % in every run, a limit chosen after one of them had been seen."
     return Claim(text, place, judged(max(paper) < 0.3, len(paper)), measured, len(paper))
 
 

@@ -30,13 +30,9 @@ def whole(suites: dict[str, Suite], heads: int) -> Claim:
         + "."
     )
     measured += (
-        " The theorem speaks of large k d; at this size the first sum is too crude for two heads."
-        if not done
-        else ""
+        " This contradicts the claim at this size only: the theorem speaks of large k d." if not done else ""
     )
-    return Claim(
-        text, place, judged(len(done) == len(runs), len(runs)) if done else "open", measured, len(runs)
-    )
+    return Claim(text, place, judged(len(done) == len(runs), len(runs)), measured, len(runs))
 
 
 def price(suites: dict[str, Suite]) -> Claim:
