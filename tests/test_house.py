@@ -134,7 +134,7 @@ ORDER = {
     **dict.fromkeys(["wide", "_trail", "_growth", "_repairs"], 5),
     **dict.fromkeys(["_outcome", "_proposer"], 6),
     **dict.fromkeys(["_of_moment", "_driver", "_conclude"], 7),
-    **dict.fromkeys(["_of_search", "_with_positions"], 8),
+    **dict.fromkeys(["_of_search", "positions"], 8),
     **dict.fromkeys(["_proposers", "sculpt", "linear"], 9),
     "_methods": 10,
     "_explain": 11,

@@ -126,7 +126,11 @@ def test_other_coordinates_give_the_same_patterns(scores, rng):
 def identity_curvature(scores: Scores):
     size = scores.heads * scores.dim
     return scores.preconditioner(
-        np.eye(size), np.eye(scores.dim), lambda matrix: np.linalg.inv(np.linalg.cholesky(matrix)), joint=True
+        np.eye(size),
+        np.eye(scores.dim),
+        lambda matrix: np.linalg.inv(np.linalg.cholesky(matrix)),
+        joint=True,
+        met=np.ones((5, scores.heads, 5)),
     )
 
 

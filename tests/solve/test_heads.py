@@ -7,6 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn._summary import effective_ranks
+from attnlearn.scores import Bilinear
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._heads import (
     BALANCE,
@@ -54,11 +55,11 @@ def test_a_distance_that_cannot_be_computed_is_nan():
     """Layers refuse NaN themselves; one that holds it all the same passes no check."""
 
     class Broken:
-        theta, query_bias, num_heads = np.ones((3, 2, 2)), np.zeros((3, 2)), 3
+        form, num_heads = Bilinear.whole(np.ones((3, 2, 2)), np.zeros((3, 2))), 3
 
-    Broken.theta[1, 0, 0] = np.nan
+    Broken.form.a[1, 0, 0] = np.nan
     assert np.isnan(head_separation(Broken()))
-    Broken.theta[1, 0, 0], Broken.query_bias[0, 0] = 1.0, np.nan
+    Broken.form.a[1, 0, 0], Broken.form.c[0, 0] = 1.0, np.nan
     assert np.isnan(head_separation(Broken()))
 
 

@@ -43,7 +43,7 @@ def test_curvature_is_about_one(at, rng):
 
 def test_the_coupling_is_the_sum_that_defines_it(at):
     """G_ij = sum_a C_a^i W_i W_j^T C_a^j^T with C_a^i = sum_b alpha_ab x_b (x_b - xbar_a)^T."""
-    found, second = curvature(at)
+    found, second, met = curvature(at)
     m, d = at.scores.c.shape
     w = at.linear[:-1].reshape(m, d, -1)
     wanted = np.zeros((m * d, m * d))
@@ -57,6 +57,8 @@ def test_the_coupling_is_the_sum_that_defines_it(at):
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8 * np.abs(wanted).max())
     tokens = np.concatenate([chunk.x.reshape(-1, d) for chunk in at.chunks])
     np.testing.assert_allclose(second, tokens.T @ tokens / len(tokens), rtol=1e-6)
+    weights = np.concatenate([at.local.at(place).alpha for place in range(len(at.chunks))])
+    np.testing.assert_allclose(met, np.sum(weights * (1 - weights), axis=0), rtol=1e-5)
 
 
 def test_without_coupling_heads_are_apart(at):

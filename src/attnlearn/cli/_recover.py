@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ def recover(
     heads: int | None = None,
     method: str = "auto",
     causal: bool | None = None,
+    positions: Literal["none", "rotary", "relative"] = "none",
     start: Path | None = None,
     accuracy: float = 0.05,
     memory: str | None = None,
@@ -39,6 +40,8 @@ def recover(
         auto (a table of proposers, see attnlearn explain), moment, wide, sculpt (the paper's algorithm) or linear (attention without a softmax, by least squares).
     causal
         Whether the layer is causal; found from the data when left out.
+    positions
+        Whether scores depend on positions: none, rotary (the usual bases; asks for --heads) or relative (a table by offset).
     start
         A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against them, without a search.
     accuracy
@@ -62,6 +65,7 @@ def recover(
         num_heads=heads,
         method=method,
         causal=causal,
+        positions=positions,
         start=None if start is None else attnlearn.load(start),
         accuracy=accuracy,
         memory=memory,

@@ -22,8 +22,8 @@ from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._proposer import Given, Proposer
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._trail import Trail
-from attnlearn.recovery._with_positions import Kind, PositionsRoute
 from attnlearn.recovery.moment import choose_scale
+from attnlearn.recovery.positions import Asked, PositionsRoute
 
 METHODS = (*TABLES, "sculpt", "linear", "spectral")
 """The names that `recover` takes; "spectral" is the name that version 0.1 had for "moment"."""
@@ -108,13 +108,13 @@ def _sculpt(config: Any, drawn: Drawn | None) -> Method:
     )
 
 
-def method_with(kind: Kind) -> Method:
-    """Scores of a kind with positions: fits from random starts."""
+def method_with(asked: Asked) -> Method:
+    """Scores with positions of the kinds that were asked for."""
 
     def route(problem: Problem, units: Units, memory: int | None) -> Route:
-        return PositionsRoute(problem, units, kind)
+        return PositionsRoute(problem, units, asked)
 
-    return Method("positions", (), kind, SpectralConfig().num_examples, route=route)
+    return Method("positions", (), asked, SpectralConfig().num_examples, route=route)
 
 
 def _linear(config: Any) -> Method:

@@ -39,7 +39,7 @@ from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
-from attnlearn.recovery._with_positions import kind_of
+from attnlearn.recovery.positions import asked_for
 from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
 from attnlearn.solve.noise import precision_of
@@ -76,8 +76,8 @@ def recover(
 
     - `method`: the table of proposers, "auto", "moment", "wide" or "sculpt" (`attnlearn.explain` shows which rows would run); "linear"
       fits a `LinearAttentionLayer` by least squares.
-    - `positions`: the kind of the scores, a `Rotation` or `Offsets` of `attnlearn.scores`. It asks for `num_heads` and `causal` (which may
-      be a `Visible`), fits from random starts and makes claim C1 alone (docs/positions.md).
+    - `positions`: "rotary" (usual bases; asks for `num_heads`), "relative", or a kind, a `Rotation` or `Offsets` of `attnlearn.scores`.
+      `causal` may be a `Visible` then. Claims C2 and C3 speak of Theta(offset) (docs/positions.md).
     - `start`: a layer that is nearly right. It takes the place of the search, and is refined and certified.
     - `groups`: the document of every sequence. Sequences of one document stay on one side of the split.
     - `accuracy`: claims about outputs that carry errors (noise, rounding) are established where they are at least so exact.
@@ -113,11 +113,12 @@ def recover(
     chosen = method_for(method, config, given.drawn) if start is None else method_from(start)
     told = chosen.heads is None or num_heads in chosen.heads
     require(told, "num_heads", f"must be one of {chosen.heads} with this config", num_heads)
-    kind = kind_of(positions)
-    if kind is not None:
+    asked = asked_for(positions)
+    if asked is not None:
         require(device in (None, "cpu"), "device", 'must be None or "cpu" where positions are given', device)
-        given.check_positions(alone=start is None and config is None and method == "auto")
-        chosen = method_with(kind)
+        alone = start is None and config is None and method == "auto"
+        require(alone, "positions", "cannot go with start, config or method", "one of them")
+        chosen = method_with(asked)
     tools = options.tools()
     taken = take_in(given, chosen, start, tools)
     if isinstance(taken, Solution):
@@ -140,12 +141,6 @@ class Arguments:
     memory: int | float | str | None
     seed: int
     accuracy: float
-
-    def check_positions(self, alone: bool) -> None:
-        """What must be given, and what must not, where the kind of the scores is."""
-        for name in ("num_heads", "causal"):
-            require(getattr(self, name) is not None, name, "must be given with positions", None)
-        require(alone, "positions", "cannot go with start, config or method", "one of them")
 
     @property
     def drawn(self) -> tuple[Any, Any, int] | None:

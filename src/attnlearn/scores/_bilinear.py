@@ -100,6 +100,10 @@ class Bilinear(NamedTuple):
         moved = self.c + np.einsum("mr,mdr->md", shift @ self.a, self.b)
         return Bilinear(a, np.swapaxes(matrix, 0, 1) @ self.b, moved @ matrix)
 
+    def moved(self, step: Bilinear) -> Bilinear:
+        """The scores after a step."""
+        return self.shaped(self.flat() + step.flat())
+
     # --- forward and derivatives --------------------------------------------------------------------------
     def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
         """Scores (n, query, m, key) of one chunk, from its tokens and its turned tokens; positions do not matter."""
@@ -176,6 +180,8 @@ class Bilinear(NamedTuple):
         second: np.ndarray,
         invert: Callable[[np.ndarray], np.ndarray],
         joint: bool,
+        met: np.ndarray,
+        residual: float = 0.0,
     ) -> Kronecker:
         """Kronecker products of the second moment of the queries and the coupling of the keys."""
         a = np.asarray(self.a, np.float64)

@@ -44,6 +44,11 @@ class Kronecker(NamedTuple):
             b = self.b_left.transpose(0, 2, 1) @ g.b @ self.b_right.transpose(0, 2, 1)
         return type(g)(a, b, (self.c @ g.c.reshape(-1)).reshape(g.c.shape))
 
+    def serves(self, residual: float) -> bool:
+        """Always: it changes little with the scores."""
+        del residual
+        return True
+
     def reach(self, a: np.ndarray | None, b: np.ndarray | None, heads: int, white: Affine) -> Reach:
         """Norms of the maps from coordinates to Theta_i and c_i of the layer on the tokens themselves."""
         left, right, c = (np.asarray(part, np.float64) for part in (self.a_left, self.a_right, self.c))

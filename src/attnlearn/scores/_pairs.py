@@ -1,15 +1,10 @@
-"""Complex pairs on extended tokens: their phases, and a preconditioner that keeps the gauge of a pair a complex number.
-
-Over the offsets the phase exp(i w D) of a pair averages out, so both of its coordinates have one curvature, the mean of theirs.
-"""
+"""Complex pairs on extended tokens: their phases, and one gauge for both factors, and steps along changes of basis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+import scipy.linalg
 
-from attnlearn.scores._kronecker import Kronecker, kronecker
 from attnlearn.scores._protocol import Affine
 
 
@@ -61,54 +56,13 @@ class Extended:
         )
 
 
-def structured(
-    a: np.ndarray,
-    b: np.ndarray,
-    p: int,
-    coupling: np.ndarray,
-    second: np.ndarray,
-    invert: Callable[[np.ndarray], np.ndarray],
-) -> Kronecker:
-    """The Kronecker factors of `kronecker` with one number for both coordinates of a pair, and the others apart.
+def moved(a: np.ndarray, b: np.ndarray, da: np.ndarray, db: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Factors (d, width) of one head after a step, along the orbit of the part of it that is a change of basis.
 
-    The constant of extended keys has no part in the coupling; it gets the mean curvature of its head.
+    With da = a alpha + ..., db = b beta + ... and g = (alpha - beta^T) / 2: (a + da - a g) e^g and (b + db + b g^T) e^-g^T, which agrees with
+    a + da and b + db to first order.
     """
-    m, d, width = a.shape[0], a.shape[1] - 1, a.shape[2]
-    wide = np.zeros((m, d + 1, m, d + 1))
-    wide[:, :d, :, :d] = coupling.reshape(m, d, m, d)
-    own = np.einsum("ipip->i", wide) / d
-    wide[np.arange(m), d, np.arange(m), d] = np.maximum(own, np.finfo(np.float64).tiny)
-    tokens = np.eye(d + 1)
-    tokens[:d, :d] = second
-    a, b = (np.asarray(part, np.float64) for part in (a, b))
-    side = [_per_pair(b[i].T @ wide[i, :, i] @ b[i], p) for i in range(m)]
-    right = np.zeros((m, width, m, width))
-    for i in range(m):
-        right[i, :, i] = _ridged(side[i])
-    found = kronecker(a, b, wide.reshape(m * (d + 1), -1), tokens, invert, joint=False)
-    keys = np.stack([invert(_apart(a[i].T @ tokens @ a[i], p)) for i in range(m)])
-    a_right = invert(right.reshape(m * width, m * width))
-    return found._replace(a_right=a_right.astype(np.float32), b_right=keys.astype(np.float32))
-
-
-def _ridged(matrix: np.ndarray) -> np.ndarray:
-    """A matrix whose zero columns, of coordinates that a head does not use, have the mean curvature of the others."""
-    diagonal = np.diagonal(matrix)
-    mean = max(float(diagonal.mean()), float(np.finfo(np.float64).tiny))
-    return matrix + np.diag(np.where(diagonal > 0, 0, mean))
-
-
-def _per_pair(matrix: np.ndarray, p: int) -> np.ndarray:
-    """(width, width) with one number for both coordinates of a pair; the coordinates at rest keep their block."""
-    diagonal = np.diagonal(matrix)[: 2 * p].reshape(2, p).mean(axis=0)
-    found = np.diag(np.concatenate([diagonal, diagonal, np.zeros(len(matrix) - 2 * p)]))
-    found[2 * p :, 2 * p :] = matrix[2 * p :, 2 * p :]
-    return found
-
-
-def _apart(matrix: np.ndarray, p: int) -> np.ndarray:
-    """A symmetric (width, width) without what couples rotated coordinates and coordinates at rest."""
-    found = matrix.copy()
-    found[: 2 * p, 2 * p :] = 0
-    found[2 * p :, : 2 * p] = 0
-    return _ridged(found)
+    alpha = np.linalg.lstsq(a[:-1], da[:-1], rcond=None)[0]
+    beta = np.linalg.lstsq(b[:-1], db[:-1], rcond=None)[0]
+    g = (alpha - beta.T) / 2
+    return (a + da - a @ g) @ scipy.linalg.expm(g), (b + db + b @ g.T) @ scipy.linalg.expm(-g).T

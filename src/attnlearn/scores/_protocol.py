@@ -67,6 +67,10 @@ class Preconditioner(Protocol):
         """The adjoint of `apply`: the gradient in preconditioned coordinates."""
         ...
 
+    def serves(self, residual: float) -> bool:
+        """Whether it is still good where the relative residual has fallen to this."""
+        ...
+
 
 class Scores(Protocol):
     """The parameters of the scores of all heads, and the shape of their tangents."""
@@ -100,6 +104,10 @@ class Scores(Protocol):
 
     def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Self:
         """The scores as a function of z where the tokens are x = shift + matrix z."""
+        ...
+
+    def moved(self, step: Self) -> Self:
+        """The scores after a step: their sum to first order."""
         ...
 
     def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Any]:
@@ -144,8 +152,13 @@ class Scores(Protocol):
         second: np.ndarray,
         invert: Callable[[np.ndarray], np.ndarray],
         joint: bool,
+        met: np.ndarray,
+        residual: float = 0.0,
     ) -> Preconditioner:
         """From the coupling (m d, m d) of the heads' keys and the second moment (d, d) of the queries.
+
+        `met` (query, m, key) says how much each pair of places counts: the sum of alpha (1 - alpha). Changes that show less than the
+        relative `residual` need not be told apart from those that do not show.
 
         `invert` gives the inverse Cholesky factor of a matrix. `joint` False treats heads one by one where that is sharper.
         """

@@ -88,6 +88,10 @@ class Relative:
         """The scores as a function of z where the tokens are x = shift + matrix z; tables stay."""
         return Relative(self.base.seen_through(shift, matrix), self.table, self.offsets)
 
+    def moved(self, step: Relative) -> Relative:
+        """The scores after a step."""
+        return self.shaped(self.flat() + step.flat())
+
     # --- forward and derivatives --------------------------------------------------------------------------
     def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
         """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
@@ -149,22 +153,33 @@ class Relative:
         second: np.ndarray,
         invert: Callable[[np.ndarray], np.ndarray],
         joint: bool,
+        met: np.ndarray,
+        residual: float = 0.0,
     ) -> Coordinates:
         """That of the bilinear form; one number of a table meets the share 1/numbers of its head's pairs."""
         own = np.diagonal(coupling).reshape(self.heads, -1).mean(axis=1)
         own = np.maximum(own / self.offsets.numbers, np.finfo(np.float32).tiny)
-        by = self.base.preconditioner(coupling, second, invert, joint)
-        return Coordinates(by, (1 / np.sqrt(own))[:, None].astype(np.float32))
+        by = self.base.preconditioner(coupling, second, invert, joint, met, residual)
+        far = 1 if self.offsets.constant else met.shape[0] - 1
+        return Coordinates(by, (1 / np.sqrt(own))[:, None].astype(np.float32), far, self._taken(met))
+
+    def _taken(self, met: np.ndarray) -> np.ndarray:
+        """Which numbers some pair of places takes that meets: under a causal mask no later key does."""
+        k = met.shape[0]
+        seen = [offset for offset in range(1 - k, k) if np.diagonal(met.sum(axis=1), offset).any()]
+        return np.asarray(self.offsets.design(np.array(seen)).any(axis=0))
 
     def gauge(self, by: Coordinates) -> Any:
-        """That of the bilinear form, which may be none, in a tuple: the table has a constant of its own."""
-        return (self.base.gauge(by.base),)
+        """That of the bilinear form, which may be none, and which numbers of the table the data can show."""
+        return self.base.gauge(by.base), by.taken
 
     def without_gauge(self, t: Relative, gauge: Any) -> Relative:
-        """The coordinates without the gauge of the factors and the constant of each table."""
-        return Relative(
-            self.base.without_gauge(t.base, gauge[0]), self.offsets.centred(t.table), self.offsets
-        )
+        """The coordinates without the gauge of the factors, the constant of each table and numbers that no pair takes."""
+        base, taken = gauge
+        table = np.where(taken, t.table, 0)
+        if self.offsets.constant:
+            table = np.where(taken, table - table.sum(axis=1, keepdims=True) / taken.sum(), 0)
+        return Relative(self.base.without_gauge(t.base, base), table.astype(t.table.dtype), self.offsets)
 
     def canonical(self) -> Relative:
         """The same patterns with whole matrices and tables of mean zero."""
@@ -190,8 +205,9 @@ class Relative:
         return self.base.shown(None if tangent is None else tangent.base)
 
     def reach(self, by: Coordinates, white: Affine) -> Reach:
-        """That of the bilinear form."""
-        return self.base.reach(by.base, white)
+        """That of the bilinear form; the numbers of a table count among the biases."""
+        found = self.base.reach(by.base, white)
+        return Reach(found.theta, np.hypot(found.query_bias, by.far * np.asarray(by.table, np.float64)[:, 0]))
 
 
 class Coordinates(NamedTuple):
@@ -199,6 +215,10 @@ class Coordinates(NamedTuple):
 
     base: Kronecker
     table: np.ndarray
+    far: int
+    """By how much a number of the table is multiplied at the farthest offset: 1, or that offset."""
+    taken: np.ndarray
+    """Which numbers of the table the data can show."""
 
     def apply(self, t: Relative) -> Relative:
         """Direction of the scores for preconditioned coordinates t."""
@@ -207,3 +227,8 @@ class Coordinates(NamedTuple):
     def transpose(self, g: Relative) -> Relative:
         """The adjoint of `apply`."""
         return Relative(self.base.transpose(g.base), g.table * self.table, g.offsets)
+
+    def serves(self, residual: float) -> bool:
+        """Always: it changes little with the scores."""
+        del residual
+        return True

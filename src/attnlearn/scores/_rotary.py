@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlearn._errors import require
-from attnlearn.scores._bilinear import Bilinear
-from attnlearn.scores._kronecker import Kronecker
-from attnlearn.scores._pairs import Extended, balanced, structured
+from attnlearn.scores._near_gauge import Coordinates, coordinates
+from attnlearn.scores._pairs import Extended, balanced, moved
 from attnlearn.scores._products import pair, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
 from attnlearn.scores._rotation import Rotation, as_positions, tables
@@ -194,32 +193,30 @@ class Rotary:
         second: np.ndarray,
         invert: Callable[[np.ndarray], np.ndarray],
         joint: bool,
+        met: np.ndarray,
+        residual: float = 0.0,
     ) -> Coordinates:
-        """Kronecker products head by head; phases average over the offsets, so that a pair has one curvature."""
+        """Head by head, with the offsets as often as they meet (`_near_gauge`)."""
         del joint
-        return Coordinates(structured(self.a, self.b, self.rotation.pairs, coupling, second, invert))
+        return coordinates(self.a, self.b, self.rotation, coupling, second, met, invert, residual)
 
-    def gauge(self, by: Coordinates) -> Any:
-        """Complex unit columns (m, d + 1, pairs) and orthonormal columns (m, d + 1, still)."""
-        root = np.linalg.inv(np.asarray(by.by.a_left, np.float64))
-        real = root @ np.asarray(self.a, np.float64)
-        p = self.rotation.pairs
-        columns = real[..., :p] + 1j * real[..., p : 2 * p]
-        sizes = np.linalg.norm(columns, axis=1, keepdims=True)
-        units = np.divide(columns, sizes, out=np.zeros_like(columns), where=sizes > 0)
-        still = np.linalg.qr(real[..., 2 * p :])[0] if self.rotation.still else real[..., 2 * p :]
-        return units, still
+    def moved(self, step: Rotary) -> Rotary:
+        """The scores after a step, to first order their sum (`_pairs.moved`)."""
+        parts = [
+            moved(*(np.asarray(part, np.float64) for part in head))
+            for head in zip(self.a, self.b, step.a, step.b)
+        ]
+        a, b = (np.stack(part).astype(self.dtype) for part in zip(*parts))
+        return Rotary(a, b, self.rotation)._at_rest()
 
-    def without_gauge(self, t: Rotary, gauge: Any) -> Rotary:
-        """The coordinates without a_j -> z a_j of the pairs and a -> a g of the others."""
-        units, still = gauge
-        p, a, b = self.rotation.pairs, t.a.copy(), t.b
-        columns = a[..., :p] + 1j * a[..., p : 2 * p]
-        columns = columns - units * np.sum(units.conj() * columns, axis=1, keepdims=True)
-        a[..., :p], a[..., p : 2 * p] = columns.real, columns.imag
-        if self.rotation.still:
-            rest = a[..., 2 * p :]
-            a[..., 2 * p :] = rest - still @ (np.swapaxes(still, 1, 2) @ rest)
+    def gauge(self, by: Coordinates) -> Coordinates:
+        """The coordinates themselves, which know their null space."""
+        return by
+
+    def without_gauge(self, t: Rotary, gauge: Coordinates) -> Rotary:
+        """The coordinates without changes that no input shows."""
+        parts = [head.shown(a, b) for head, a, b in zip(gauge.heads, t.a, t.b)]
+        a, b = (np.stack(part).astype(t.dtype) for part in zip(*parts))
         return Rotary(a, b, self.rotation)._at_rest()
 
     def at(self, offset: float) -> Shown:
@@ -255,22 +252,4 @@ class Rotary:
 
     def reach(self, by: Coordinates, white: Affine) -> Reach:
         """Norms of the maps from coordinates to Theta_i and c_i at any one offset, in the coordinates of the tokens."""
-        a, b = (np.asarray(part, np.float64) for part in (self.a, self.b))
-        found = by.by.reach(a, b, self.heads, Extended(white))
-        return Reach(found.theta, found.theta)
-
-
-class Coordinates(NamedTuple):
-    """Kronecker products on extended tokens; the biases are rows of the factors, so there is no c."""
-
-    by: Kronecker
-
-    def apply(self, t: Rotary) -> Rotary:
-        """Direction of the scores for preconditioned coordinates t."""
-        found = self.by.apply(Bilinear(t.a, t.b, np.zeros(t.a.shape[:2], t.a.dtype)))
-        return Rotary(found.a, found.b, t.rotation)
-
-    def transpose(self, g: Rotary) -> Rotary:
-        """The adjoint of `apply`."""
-        found = self.by.transpose(Bilinear(g.a, g.b, np.zeros(g.a.shape[:2], g.a.dtype)))
-        return Rotary(found.a, found.b, g.rotation)
+        return by.reach(Extended(white))

@@ -40,6 +40,25 @@ class Visible(NamedTuple):
         later = (key > query) & (key >= self.prefix) if self.causal else np.zeros((k, k), bool)
         return later if self.window is None else later | (np.abs(query - key) >= self.window)
 
+    def offsets(self, k: int) -> list[int]:
+        """Offsets (key minus query) that queries of k tokens see.
+
+        >>> Visible(causal=True, window=2).offsets(5)
+        [-1, 0]
+        """
+        hidden = self.hidden(k)
+        seen = np.ones((k, k), bool) if hidden is None else ~hidden
+        return [offset for offset in range(1 - k, k) if np.diagonal(seen, offset).any()]
+
+    def most_keys(self, k: int) -> int:
+        """Keys that the query which sees most sees.
+
+        >>> Visible(causal=True, window=2).most_keys(5)
+        2
+        """
+        hidden = self.hidden(k)
+        return k if hidden is None else int((~hidden).sum(axis=1).max())
+
 
 def value_directions(heads: int, tokens: float, causal: bool | Visible) -> float:
     """Output directions in which a row can change with the scores: differences of values, on average over the queries.

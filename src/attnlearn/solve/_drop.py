@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
-from attnlearn.scores import Bilinear
+from attnlearn.scores import Bilinear, Scores, Visible
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._calibration import RIDGE, in_precision
@@ -32,7 +32,7 @@ from attnlearn.solve._white import Whitening, whitening
 class WhitenedRegression:
     """Fit examples in white coordinates, and least squares for W and b on them."""
 
-    def __init__(self, held: Batch, causal: bool) -> None:
+    def __init__(self, held: Batch, causal: bool | Visible) -> None:
         self.dtype, self.causal = held.x.dtype, causal
         self.white: Whitening = whitening(held.x, held.mask)
         self.chunks = cut(self.white.tokens(held.x), held.y, held.mask)
@@ -42,10 +42,10 @@ class WhitenedRegression:
         """The layer's parameters in white coordinates."""
         return self.white.enter(layer.parameters)
 
-    def normal(self, inside: Parameters) -> tuple[np.ndarray, np.ndarray]:
+    def normal(self, inside: Parameters | Scores) -> tuple[np.ndarray, np.ndarray]:
         """G = P^T P and P^T Y for the scores of a layer in white coordinates."""
         with on_threads():
-            scores = Bilinear.whole(inside.theta, inside.query_bias).astype(self.dtype)
+            scores = scores_of(inside).astype(self.dtype)
             matrix, moment = Columns(scores, self.chunks, self.causal).gram()
         return np.asarray(matrix, np.float64), np.asarray(moment, np.float64)
 
@@ -75,11 +75,16 @@ def drop_costs(inside: Parameters, ground: WhitenedRegression) -> Float[np.ndarr
         return normal.costs() / ground.total
 
 
+def scores_of(inside: Parameters | Scores) -> Scores:
+    """The scores of plain parameters, or scores as they are."""
+    return Bilinear.whole(inside.theta, inside.query_bias) if isinstance(inside, Parameters) else inside
+
+
 def drop_order(
-    inside: Parameters, ground: WhitenedRegression
+    inside: Parameters | Scores, ground: WhitenedRegression
 ) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
     """The heads that remain after each drop, the cheapest first, and the root of its cost, down to one head."""
-    normal = Normal(*ground.normal(inside), inside.theta.shape[1], ground.ridge)
+    normal = Normal(*ground.normal(inside), scores_of(inside).dim, ground.ridge)
     return cheapest_drops(normal, ground.total)
 
 

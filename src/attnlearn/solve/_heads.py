@@ -6,13 +6,15 @@ and NaN passes no check.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn._summary import cosines
-from attnlearn.scores import Bilinear
+from attnlearn.scores import Scores, Visible
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._chunks import Chunk, cut, on_threads
@@ -58,13 +60,54 @@ def ratio(above: float, below: float) -> float:
     return float(above / below) if below > 0 else 0.0 if above == 0 else np.inf
 
 
-def head_separation(layer: AttentionLayer) -> float:
-    """Smallest ‖(Theta, c)_i - (Theta, c)_j‖ over the larger norm of the two; 1 for a single head.
+def shown_scores(
+    layer: AttentionLayer, offsets: Sequence[float] = (0,)
+) -> tuple[Float[np.ndarray, "m l d d"], Float[np.ndarray, "m l b"]]:
+    """What inputs show of every head at each offset: Theta_i(D), and c_i(D) with what a key adds by its offset alone.
+
+    Of the latter what all offsets share is taken out: no softmax shows it.
+    """
+    form = layer.form.astype(np.float64)
+    shown, added = [form.at(offset) for offset in offsets], [form.bias_at(offset) for offset in offsets]
+    alone = np.stack([np.concatenate([meets, number[:, None]], axis=1) for meets, number in added], axis=1)
+    own = np.stack([one.query_bias for one in shown], axis=1)
+    alone = alone - alone.mean(axis=1, keepdims=True)
+    return np.stack([one.theta for one in shown], axis=1), np.concatenate([own, alone], axis=2)
+
+
+class Sizes(NamedTuple):
+    """Norms of what inputs show of every head, in the root mean square over the offsets: Theta_i(D), and the biases by offset."""
+
+    theta: Float[np.ndarray, "m"]
+    biases: Float[np.ndarray, "m"]
+
+
+def score_sizes(layer: AttentionLayer, tokens: int) -> Sizes:
+    """The sizes at the offsets that queries of so many tokens see.
+
+    >>> score_sizes(AttentionLayer(np.ones((1, 3, 3)), np.ones((1, 3, 3))), 4).theta.tolist()
+    [3.0]
+    """
+    parts = shown_scores(layer, offsets_of(layer, tokens))
+    return Sizes(
+        *(np.sqrt(np.mean(np.sum(part.reshape(*part.shape[:2], -1) ** 2, axis=2), axis=1)) for part in parts)
+    )
+
+
+def offsets_of(layer: AttentionLayer, tokens: int) -> Sequence[float]:
+    """Offsets at which the scores of a layer differ on so many tokens: 0 alone where they do not depend on positions."""
+    return (0,) if layer.plain_scores else layer.visible.offsets(tokens)
+
+
+def head_separation(layer: AttentionLayer, offsets: Sequence[float] = (0,)) -> float:
+    """Smallest ‖(Theta, c)_i - (Theta, c)_j‖ over the larger norm of the two, over all `offsets`; 1 for a single head.
 
     >>> head_separation(AttentionLayer(np.ones((2, 3, 3)), np.ones((2, 3, 3))))
     0.0
     """
-    stacked = np.concatenate([layer.theta, layer.query_bias[:, None, :]], axis=1).astype(np.float64)
+    theta, biases = shown_scores(layer, offsets)
+    m = layer.num_heads
+    stacked = np.concatenate([theta.reshape(m, 1, -1), biases.reshape(m, 1, -1)], axis=2)
     stacked = stacked / max(float(np.abs(stacked).max()), np.finfo(float).tiny)
     sizes = np.linalg.norm(stacked, axis=(1, 2))
     distances = [1.0]
@@ -80,7 +123,7 @@ def head_visibility(layer: AttentionLayer, held: Batch, scale: float) -> Float[n
     sample, sizes = held.first(calibration.SAMPLE), []
     for head in range(layer.num_heads):
         own = slice(head, head + 1)
-        alone = AttentionLayer(layer.theta[own], layer.w[own], layer.query_bias[own], causal=layer.causal)
+        alone = layer.chosen(own).replace(output_bias=np.zeros_like(layer.output_bias))
         outputs = alone(sample.x, sample.mask).astype(np.float64)
         sizes.append(np.sqrt(np.mean(np.sum(outputs**2, axis=(1, 2)))) / scale)
     return np.array(sizes)
@@ -95,12 +138,13 @@ def drop_effects(
     outputs on `fitted`, so a head that the others can stand in for has no effect.
     """
     white = whitening(fitted.x, fitted.mask)
-    inside = white.enter(layer.astype(np.float64).parameters)
-    m, d = inside.query_bias.shape
+    inside = white.inside(layer.form.astype(np.float64))
+    w, b = white.enter_linear(layer.w, layer.output_bias)
+    m, d = inside.heads, inside.dim
     with on_threads():
-        matrix = _columns(inside, fitted, white, layer.causal).gram()[0]
-        rows = _columns(inside, judged, white, layer.causal)
-        linear = np.concatenate([inside.w.reshape(m * d, -1), inside.output_bias[None]])
+        matrix = _columns(inside, fitted, white, layer.visible).gram()[0]
+        rows = _columns(inside, judged, white, layer.visible)
+        linear = np.concatenate([w.reshape(m * d, -1), b[None]])
         effects = []
         for head in range(m):
             kept = np.setdiff1d(np.arange(m * d + 1), np.arange(head * d, (head + 1) * d))
@@ -123,9 +167,9 @@ def visibility(effects: Float[np.ndarray, "m n"], fraction: float) -> Float[np.n
     return -np.sort(-effects, axis=1)[:, place - 1]
 
 
-def _columns(inside: Parameters, held: Batch, white: Whitening, causal: bool) -> Columns:
+def _columns(inside: Scores, held: Batch, white: Whitening, causal: Visible) -> Columns:
     chunks = cut(white.tokens(held.x.astype(np.float64)), np.zeros((*held.x.shape[:2], 1)), held.mask)
-    return Columns(Bilinear.whole(inside.theta, inside.query_bias), chunks, causal)
+    return Columns(inside, chunks, causal)
 
 
 def _norms(rows: Columns, linear: np.ndarray) -> np.ndarray:

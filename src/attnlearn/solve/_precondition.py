@@ -44,24 +44,35 @@ def _coupling(at: Local) -> np.ndarray:
     return reshape(reshape(at.x, (n * k, d)).T @ right, (d, len(i), d))
 
 
-def _curved(local: Local) -> tuple[np.ndarray, np.ndarray]:
+def _curved(local: Local, longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     flat = reshape(local.x, (-1, local.x.shape[-1]))  # padded tokens are zero
-    return _coupling(local), flat.T @ flat
+    return _coupling(local), flat.T @ flat, _met(local, longest)
 
 
-def curvature(at: Linearization) -> tuple[np.ndarray, np.ndarray]:
-    """G (m d, m d) and the second moment E[x x^T] (d, d) of the query tokens."""
-    blocks, second = at.local.sum(_curved)
+def _met(local: Local, longest: int) -> np.ndarray:
+    """The sum of alpha (1 - alpha) over the sequences, (longest, m, longest): chunks may be shorter."""
+    xp = namespace(local.x)
+    found = xp.sum(local.alpha * (1 - local.alpha), axis=0)
+    k, m, _ = found.shape
+    like = {"dtype": found.dtype, "device": local.x.device}
+    wide = xp.concat([found, xp.zeros((k, m, longest - k), **like)], axis=2)
+    return xp.concat([wide, xp.zeros((longest - k, m, longest), **like)], axis=0)
+
+
+def curvature(at: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """G (m d, m d), the second moment E[x x^T] (d, d) of the query tokens, and how much pairs of places (query, m, key) meet."""
+    longest = max(chunk.x.shape[1] for chunk in at.chunks)
+    blocks, second, met = at.local.sum(_curved, given=(longest,))
     m, d = at.scores.heads, at.scores.dim
     i, j = np.triu_indices(m)
     coupling = np.empty((m, d, m, d), blocks.dtype)
     coupling[j, :, i] = blocks.transpose(1, 2, 0)
     coupling[i, :, j] = blocks.transpose(1, 0, 2)
-    return coupling.reshape(m * d, m * d), second / np.float32(at.chunks.real)
+    return coupling.reshape(m * d, m * d), second / np.float32(at.chunks.real), met
 
 
-def precondition(at: Linearization, joint: bool = True) -> Preconditioner:
+def precondition(at: Linearization, joint: bool = True, residual: float = 0.0) -> Preconditioner:
     """The preconditioner at a linearization; `joint` False drops the coupling of heads where the scores allow it."""
-    coupling, second = (np.asarray(array, np.float64) for array in curvature(at))
+    coupling, second, met = (np.asarray(array, np.float64) for array in curvature(at))
     invert = partial(inverse_factor, ridge=in_precision(RIDGE, np.float32))
-    return at.scores.preconditioner(coupling, second, invert, joint)
+    return at.scores.preconditioner(coupling, second, invert, joint, met, residual)

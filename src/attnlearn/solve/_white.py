@@ -72,9 +72,15 @@ class Whitening(NamedTuple):
 
     def enter(self, params: Parameters) -> Parameters:
         """The layer as it acts on white coordinates."""
-        theta, w, c, b = (np.asarray(array, np.float64) for array in params)
+        theta, c = (np.asarray(array, np.float64) for array in (params.theta, params.query_bias))
         scores = Bilinear.whole(theta, c).seen_through(self.mean, self.basis)
-        return Parameters(scores.a, self.basis.T @ w, scores.c, b + self.mean @ w.sum(axis=0))
+        w, b = self.enter_linear(params.w, params.output_bias)
+        return Parameters(scores.a, w, scores.c, b)
+
+    def enter_linear(self, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """W and b of the layer as it acts on white coordinates."""
+        w, b = np.asarray(w, np.float64), np.asarray(b, np.float64)
+        return self.basis.T @ w, b + self.mean @ w.sum(axis=0)
 
     def leave(self, params: Parameters) -> Parameters:
         """The layer as it acts on the tokens themselves."""
@@ -117,11 +123,6 @@ def reduce_to_support(
         return layer, x
     basis = np.linalg.qr(np.asarray(support.basis, np.float64))[0].astype(layer.dtype)
     inside = on_support(layer, support)
-    reduced = AttentionLayer(
-        basis.T @ inside.theta @ basis,
-        basis.T @ inside.w,
-        inside.query_bias @ basis,
-        inside.output_bias,
-        causal=layer.causal,
-    )
+    form = inside.form.seen_through(np.zeros(layer.dim, layer.dtype), basis)
+    reduced = AttentionLayer.from_scores(form, basis.T @ inside.w, inside.output_bias, causal=layer.visible)
     return reduced, x @ basis

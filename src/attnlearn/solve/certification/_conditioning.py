@@ -41,6 +41,7 @@ from attnlearn.solve._attend import split_linear
 from attnlearn.solve._chunks import on_threads
 from attnlearn.solve._curvature import second_derivative
 from attnlearn.solve._deadline import passed
+from attnlearn.solve._heads import score_sizes
 from attnlearn.solve._white import Whitening
 from attnlearn.solve.certification._point import Point, prepare, size_of
 from attnlearn.solve.certification._spectrum import (
@@ -79,6 +80,7 @@ class Conditioning:
     equations: int
     unknowns: int
     examples: int
+    tokens: int
     unit: float
     weights: Float[np.ndarray, "n"]
     curvature: float = np.inf
@@ -192,7 +194,7 @@ def _conditioning(
         of_scores, of_linear = 1 / np.sqrt(spectrum.lower), np.sqrt(1 + undone)
         theta, query_bias = theta * of_scores, query_bias * of_scores
         w, output_bias = w * of_linear, output_bias * of_linear
-        sizes = np.linalg.norm(layer.theta, axis=(1, 2))
+        sizes = score_sizes(layer, point.tokens).theta
         theta = theta / np.where(sizes > 0, sizes, sizes.max() or unit)
         w = w / np.linalg.norm(layer.w, axis=(1, 2))
         lower = 1 / (1 / np.float64(spectrum.lower) + 1 + undone)
@@ -211,6 +213,7 @@ def _conditioning(
         equations=point.rows * layer.out_dim,
         unknowns=unknowns,
         examples=point.examples,
+        tokens=point.tokens,
         unit=unit,
         weights=point.weights,
         **bent,

@@ -19,7 +19,8 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch, exactness_limit
 from attnlearn.solve._deadline import passed
-from attnlearn.solve._heads import drop_effects, head_separation, visibility
+from attnlearn.solve._heads import drop_effects, head_separation, offsets_of, shown_scores, visibility
+from attnlearn.solve.certification._mirrors import mirrored_opinion
 from attnlearn.solve.certification._parameters import LATE
 from attnlearn.solve.certification._position import Position, measure_position
 from attnlearn.solve.certification._rivals import Opinion, Rival, second_opinion, starts_wanted
@@ -73,13 +74,31 @@ def look_at_tokens(
     """
     if passed(deadline):
         return Seen(None, None, LATE)
+    if not layer.plain_scores:
+        return _with_positions(layer, held, fitted, deadline)
     if designed:
         return Seen(None, second_opinion(layer, fitted, deadline=deadline), LATE)
     x, mask = _both(held, fitted)
     position = measure_position(x, mask)
-    suspicious = not position.free or position.balanced > 0 or position.spread < 1 or position.quadrics > 0
-    opinion = second_opinion(layer, fitted, thorough=suspicious, deadline=deadline, tolerance=tolerance)
+    opinion = second_opinion(
+        layer, fitted, thorough=_suspicious(position), deadline=deadline, tolerance=tolerance
+    )
     return Seen(position, opinion, LATE)
+
+
+def _suspicious(position: Position) -> bool:
+    """Whether tokens show anything that a density would not."""
+    return not position.free or position.balanced > 0 or position.spread < 1 or position.quadrics > 0
+
+
+def _with_positions(layer: AttentionLayer, held: Batch, fitted: Batch, deadline: float | None) -> Seen:
+    """What tokens show to a layer whose scores depend on positions: only where they look as if they had a density is it judged."""
+    position = measure_position(*_both(held, fitted))
+    if _suspicious(position) or not position.continuous:
+        return Seen(
+            position, None, "these tokens look as if they had no density, which scores with positions need"
+        )
+    return Seen(position, mirrored_opinion(layer, fitted, deadline), LATE)
 
 
 def _both(held: Batch, fitted: Batch) -> tuple[np.ndarray, np.ndarray | None]:
@@ -114,7 +133,11 @@ def count_claim(
     sample = held.first(calibration.SAMPLE)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
     distance = (
-        None if bound is None else head_separation(layer if support is None else on_support(layer, support))
+        None
+        if bound is None
+        else head_separation(
+            layer if support is None else on_support(layer, support), offsets_of(layer, held.x.shape[1])
+        )
     )
     checks = [
         Check.compare(
@@ -126,7 +149,8 @@ def count_claim(
             "C2.visible", float(np.min(effects)), visible,
             unit="relative output", text="least visible head", at_most=False,
         ),
-        *token_checks(held, seen),
+        *_content(layer, held.x.shape[1], apart),
+        *token_checks(layer, held, seen),
     ]  # fmt: skip
     established = all(check.status is Status.HOLDS for check in checks)
     scope = {"apart": apart, "visible": visible, "fraction": fraction, "outputs": eps}
@@ -137,6 +161,18 @@ def count_claim(
 def least_apart(limit: float) -> float:
     """The least distance of heads that a claim speaks of when errors up to `limit` count as exact, however sharp C3's bound is."""
     return max(calibration.APART_LEAST, (calibration.STANDS_OUT * limit) ** 0.5)
+
+
+def _content(layer: AttentionLayer, tokens: int, least: float) -> list[Check]:
+    """For scores with positions: no head may be one of offsets alone, or vanish at some offset but 0."""
+    if layer.plain_scores:
+        return []
+    theta, biases = shown_scores(layer, [offset for offset in offsets_of(layer, tokens) if offset])
+    own = np.concatenate([theta, biases[:, :, None, : layer.dim]], axis=2)
+    sizes = np.linalg.norm(own, axis=(2, 3))
+    share = float(sizes.min() / max(sizes.max(), np.finfo(float).tiny)) if sizes.size else 0.0
+    text = "least scores of a head at an offset, relative to the largest"
+    return [Check.compare("C2.content", share, least, unit="relative size", text=text, at_most=False)]
 
 
 def _apart(distance: float | None, apart: float) -> Check:
@@ -161,9 +197,10 @@ def _enough(layer: AttentionLayer, fitted: Batch) -> Batch:
     return fitted.first(max(calibration.SAMPLE, -(-rows // fitted.x.shape[1])))
 
 
-def token_checks(held: Batch, seen: Seen) -> list[Check]:
+def token_checks(layer: AttentionLayer, held: Batch, seen: Seen) -> list[Check]:
     """What the tokens show of the conditions of uniqueness, and the second opinion."""
     position, opinion = seen.position, seen.opinion
+    most = layer.visible.most_keys(held.x.shape[1])
     if opinion is None:
         return [Check("C2.rivals", Status.NOT_RUN, text=f"other layers with the same outputs: {seen.unseen}")]
     rivals = Check.compare(
@@ -172,8 +209,8 @@ def token_checks(held: Batch, seen: Seen) -> list[Check]:
     )  # fmt: skip
     if position is None:
         keys = held.x.shape[1] if held.mask is None else int(held.mask.sum(axis=1).max())
-        return [_keys(keys), rivals]
-    return [_keys(position.keys), *_position_checks(position, opinion), rivals]
+        return [_keys(min(keys, most)), rivals]
+    return [_keys(min(position.keys, most)), *_position_checks(position, opinion), rivals]
 
 
 def _keys(number: int) -> Check:

@@ -21,9 +21,11 @@ from attnlearn._certificate import Check, Claim, Status
 from attnlearn._distance import BIAS_FLOOR
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
+from attnlearn.scores import words
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._curvature import Ball, kantorovich
+from attnlearn.solve._heads import score_sizes
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve._white import reduce_to_support, whitening
 from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
@@ -138,7 +140,7 @@ def _ranks(layer: AttentionLayer, x: Tokens, mask: Mask | None, rank: int | None
         return
     tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
     whole, low = (
-        sequences_wanted(layer.form.of_rank(tangent), layer.out_dim, tokens, layer.causal)
+        sequences_wanted(layer.form.of_rank(tangent), layer.out_dim, tokens, layer.visible)
         for tangent in (None, rank)
     )
     if whole <= calibration.WHOLE_ROWS * low and whole <= len(x):
@@ -209,22 +211,27 @@ def _text(layer: AttentionLayer, bounds: Bounds, support: Support | None) -> str
     if not np.isfinite(bounds.worst):
         return "nothing bounds the error of some Theta or W"
     bias = bounds.worst_bias
-    text = f"in every such layer each Theta and W is within {bounds.worst:.3g} of the found one, "
+    name = "Theta" if layer.plain_scores else "Theta(offset), at every offset seen,"
+    text = f"in every such layer each {name} and W is within {bounds.worst:.3g} of the found one, "
     text += "biases are not bounded" if bias is None else f"each bias within {bias:.3g}"
     notes = ["curvature included" if bounds.ball is not None else "to first order"]
     if support is not None:
         notes.append("on the span of the tokens")
+    if not layer.plain_scores:
+        notes.append(f"among layers with {words(layer.form)}")
     if bounds.rank is not None:
         notes.append(f"among layers whose Theta have rank at most {bounds.rank}")
-    if not layer.theta.any(axis=(1, 2)).all():
-        unit = "the largest" if layer.theta.any() else "one with logits of variance one"
+    sizes = score_sizes(layer, bounds.conditioning.tokens).theta
+    if not sizes.all():
+        unit = "the largest" if sizes.any() else "one with logits of variance one"
         notes.append(f"a Theta of zero: relative to {unit}")
     return f"{text} ({', '.join(notes)})"
 
 
 def bias_conditioning(layer: AttentionLayer, conditioning: Conditioning) -> np.ndarray:
     """Errors of each head's query bias and of the output bias per unit of output error, in the norms of `distance`."""
-    size = np.linalg.norm(layer.theta) or conditioning.unit
-    norms = np.maximum(np.linalg.norm(layer.query_bias, axis=1), BIAS_FLOOR * size)
+    sizes = score_sizes(layer, conditioning.tokens)
+    size = np.linalg.norm(sizes.theta) or conditioning.unit
+    norms = np.maximum(sizes.biases, BIAS_FLOOR * size)
     output_norm = max(np.linalg.norm(layer.output_bias), BIAS_FLOOR * np.linalg.norm(layer.w))
     return np.append(conditioning.query_bias / norms, conditioning.output_bias / output_norm)

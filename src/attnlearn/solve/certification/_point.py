@@ -55,6 +55,7 @@ class Point(NamedTuple):
     factor: np.ndarray
     rows: int
     examples: int
+    tokens: int
     weights: np.ndarray
 
 
@@ -77,30 +78,32 @@ def prepare(
     x = np.asarray(x)
     x, _, keep = checked_examples(x, np.zeros((*x.shape[:2], 1), x.dtype), mask, layer.dim)
     white = whitening(x, keep)
-    inside = white.enter(layer.parameters)
+    w, b = white.enter_linear(layer.w, layer.output_bias)
     rounding = calibration.ROUNDING_EPS * float(np.finfo(layer.dtype).eps)
     scores = white.inside(layer.form.astype(np.float64)).of_rank(rank, rounding)
     tokens, out = x.shape[1] if keep is None else keep.sum() / len(keep), layer.out_dim
-    few = outputs_wanted(scores, out, tokens, layer.causal) if rough else out
-    if few < out and sequences_wanted(scores, few, tokens, layer.causal) > len(x):
+    few = outputs_wanted(scores, out, tokens, layer.visible) if rough else out
+    if few < out and sequences_wanted(scores, few, tokens, layer.visible) > len(x):
         few = out
-    wanted = sequences or int(np.ceil(sequences_wanted(scores, few, tokens, layer.causal)))
+    wanted = sequences or int(np.ceil(sequences_wanted(scores, few, tokens, layer.visible)))
     used = min(wanted, len(x))
     keep = None if keep is None else keep[:used]
     nothing = np.zeros((used, x.shape[1], few))
     double = cut(white.tokens(x[:used].astype(np.float64)), nothing, keep)
-    linear = np.concatenate([inside.w.reshape(-1, out), inside.output_bias[None]])
+    linear = np.concatenate([w.reshape(-1, out), b[None]])
     seen = linear if few == out else linear @ combinations(out, few, 0)
     weights = np.ones(used)
     if even:
-        weights = even_weights(linearize(scores, seen, np.eye(len(seen)), double.astype(dtype), layer.causal))
+        weights = even_weights(
+            linearize(scores, seen, np.eye(len(seen)), double.astype(dtype), layer.visible)
+        )
         double = double.weighted(weights)
-    matrix, _ = Columns(scores.astype(np.float64), double, layer.causal).gram()
+    matrix, _ = Columns(scores.astype(np.float64), double, layer.visible).gram()
     factor = inverse_factor(matrix, calibration.RIDGE)
-    at = linearize(scores, seen, factor, double.astype(dtype), layer.causal)
+    at = linearize(scores, seen, factor, double.astype(dtype), layer.visible)
     by = precondition(at, joint=joint)
     rows = used * x.shape[1] if keep is None else int(keep.sum())
-    return Point(at, by, white, at.scores.gauge(by), linear, factor, rows, used, weights)
+    return Point(at, by, white, at.scores.gauge(by), linear, factor, rows, used, x.shape[1], weights)
 
 
 def even_weights(at: Linearization) -> np.ndarray:

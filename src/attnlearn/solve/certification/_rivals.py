@@ -59,7 +59,7 @@ class Rival:
             "residual": self.residual,
             "heads": self.layer.num_heads,
             "found": shrink(self.replaced).tolist(),
-            "other": shrink(self.layer.theta[-1]).tolist(),
+            "other": shrink(self.layer.scores_at(0).theta[-1]).tolist(),
         }
 
 

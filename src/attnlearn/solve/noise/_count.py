@@ -66,7 +66,7 @@ def count_beside_errors(at: Setting, c1: Claim, deadline: float | None) -> tuple
         Check.compare(
             "C2.apart", head_separation(layer), limits.apart, unit="relative distance", text="closest two heads", at_most=False
         ),
-        *token_checks(held, seen),
+        *token_checks(layer, held, seen),
     ]  # fmt: skip
     scope = {"apart": limits.apart, "visible": limits.visible, "fraction": HALF}
     text = (

@@ -92,7 +92,9 @@ class Descent:
     def _stepped(self, now: Progress, precision: Precision, residual: float, scale: float) -> Progress:
         """Progress after a step that decreases the residual; with a `shrink` of NaN where none does."""
         at = linearize(now.scores, now.fit.linear, now.fit.factor, precision.solves, self.causal)
-        by = precondition(at) if now.by is None or residual > calibration.DIGIT else now.by
+        by = now.by
+        if by is None or residual > calibration.DIGIT or not by.serves(residual):
+            by = precondition(at, residual=residual)
         now = now._replace(by=by)
         found = self._damped_step(now, at, by, precision.residuals, residual, scale)
         return now._replace(shrink=np.nan) if found is None else found
@@ -146,7 +148,7 @@ class Descent:
     ) -> tuple[Scores, Fit]:
         """The scores after a step, and W and b for them: `anew`, or corrected from those before it."""
         scores, fit = now.scores, now.fit
-        moved = scores.shaped(scores.flat() + norm * step.scores.flat().astype(scores.dtype))
+        moved = scores.moved(scores.shaped(norm * step.scores.flat().astype(scores.dtype)))
         if anew:  # derivatives in this precision want P^T P of these scores
             return moved, eliminate(moved.astype(chunks.dtype), chunks, self.causal)
         near = fit._replace(linear=fit.linear + norm * np.asarray(step.linear, fit.linear.dtype))

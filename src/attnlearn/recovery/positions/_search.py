@@ -1,0 +1,155 @@
+"""The search for a layer of one kind of scores: more heads than it has, from random scores, then fewer, then exact.
+
+| step | what it does |
+|---|---|
+| wide | Gauss-Newton from small random scores, with half as many heads again as are given, or eight |
+| fewer | the heads before whose loss the cost of a drop leaps (`solve/_drop`), refined on |
+| orient | for rotary scores: the slowest pair of a head conjugated, one head after the other |
+
+*Why orient.* Slow frequencies turn little over a short sequence. There the scores show a R(D) b^T with R(D) = exp(D G) on the slow
+coordinates, and a change of basis g moves G to g G g^-1. These G form two pieces, for det g > 0 and det g < 0, and no step of a descent
+leads from one to the other. A fit in the wrong piece stops short of exact (residual 1e-3 at frequencies 0.01 and 0.001 and 16 tokens).
+Conjugating one slow pair of the head leads to the other piece.
+Can fail: starts that all end in local optima.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlearn._layer import AttentionLayer
+from attnlearn.engine import Tools
+from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._problem import Problem, rms
+from attnlearn.recovery.positions import _calibration as own
+from attnlearn.recovery.positions._kinds import Kind
+from attnlearn.scores import Bilinear, Relative, Rotary, Rotation, Visible
+from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._calibration import TRIES
+from attnlearn.solve._drop import WhitenedRegression, drop_order
+from attnlearn.solve._unknowns import sequences_wanted
+from attnlearn.solve.refinement import RefineConfig, refine
+
+
+class Found(NamedTuple):
+    """A fit, its error on the select side, and whether that is rounding or, where one was given, below the target."""
+
+    layer: AttentionLayer
+    error: float
+    enough: bool
+
+
+class Search:
+    """The examples of one problem, a kind of scores and a mask, and fits of them."""
+
+    def __init__(self, problem: Problem, kind: Kind, visible: Visible, tools: Tools) -> None:
+        self.problem, self.kind, self.visible, self.tools = problem, kind, visible, tools
+        self.wanted = problem.num_heads
+        self.dim, self.out = problem.examples.dim, problem.examples.out_dim
+        self.heads = calibration.WIDTHS[0] if self.wanted is None else -(-3 * self.wanted // 2)
+        likely = random_scores(kind, self.heads, self.dim, tools.rng("size"))
+        tokens = problem.examples.tokens
+        self.fit = problem.fit_side(2 * int(np.ceil(sequences_wanted(likely, self.out, tokens, visible))))
+        self.fit = self.fit.astype(np.float64)
+        self.select, self.scale = problem.select_side(), example_scale(self.fit)
+
+    def run(self) -> tuple[Found, list[dict[str, Any]]]:
+        """The first exact fit, or the one with the smallest select error; and every start for the report."""
+        best: Found | None = None
+        tried: list[dict[str, Any]] = []
+        for start in range(TRIES):
+            for found, entry in self._from(start):
+                tried.append(entry)
+                best = found if best is None or found.error < best.error else best
+                if best.enough or self.tools.out_of_time:
+                    return best, tried
+        assert best is not None, "there is at least one start"
+        return best, tried
+
+    def _from(self, start: int) -> Iterator[tuple[Found, dict[str, Any]]]:
+        rng = self.tools.rng(f"positions {start}")
+        scores = random_scores(self.kind, self.heads, self.dim, rng)
+        wide = self.refined(scores, own.ROUGH_STEPS, own.ROUGH_INNER)
+        entry = {"heads": self.heads, "select_error": wide.error}
+        if wide.error > own.HOPELESS:
+            yield wide._replace(enough=False), entry
+            return
+        for kept in self.remaining(wide.layer, wide.error):
+            found = self.refined(wide.layer.chosen(kept).form, own.FINE_STEPS, own.FINE_INNER)
+            if found.error <= own.NEARLY:
+                found = self.oriented(found)
+            yield found, entry | {"left": len(kept), "left_error": found.error}
+
+    def refined(self, scores: Any, steps: int, inner: int) -> Found:
+        """Gauss-Newton from these scores."""
+        w = np.zeros((scores.heads, self.dim, self.out))
+        start = AttentionLayer.from_scores(scores, w, causal=self.visible)
+        config = RefineConfig(
+            max_steps=steps,
+            max_inner=inner,
+            tolerance=calibration.DIGIT * (self.problem.target or 0.0),
+            average=False,
+            seed=self.tools.seed,
+            deadline=self.tools.deadline,
+        )
+        found = refine(start, self.fit.x, self.fit.y, mask=self.fit.mask, config=config)
+        return self.judged(found.layer)
+
+    def judged(self, layer: AttentionLayer) -> Found:
+        """A layer with its error on the select side."""
+        dtype = self.problem.examples.dtype
+        layer = layer.astype(dtype)
+        errors = unit_errors(layer, self.select, self.scale)
+        error = rms(errors)
+        self.tools.progress.update(heads=layer.num_heads, select_error=error)
+        limit = exactness_limit(rounding_floor(layer, self.select, self.scale), dtype)
+        reached = float(errors.max()) <= calibration.TARGET_MARGIN * (self.problem.target or 0.0)
+        return Found(layer.astype(np.float64), error, error <= limit or reached)
+
+    def remaining(self, layer: AttentionLayer, least: float) -> list[np.ndarray]:
+        """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps; or as many as are given."""
+        rows = int(calibration.EQUATIONS_PER_UNKNOWN) * layer.num_heads * layer.dim
+        ground = WhitenedRegression(self.fit.first(-(-rows // self.fit.x.shape[1])), self.visible)
+        order = list(drop_order(ground.white.inside(layer.form), ground))
+        sets = [np.arange(layer.num_heads), *(kept for kept, _ in order)]
+        if self.wanted is not None:
+            return [kept for kept in sets if len(kept) == self.wanted]
+        costs = np.maximum.accumulate([least, *(cost for _, cost in order), 1.0])
+        leaps = np.argsort(costs[:-1] / costs[1:], kind="stable")
+        return sorted((sets[place] for place in leaps[: calibration.FEW]), key=len)
+
+    def oriented(self, best: Found) -> Found:
+        """The fit after conjugating the slowest pair of each head whose fit gains by it."""
+        if not isinstance(self.kind, Rotation) or self.kind.pairs == 0:
+            return best
+        for head in range(best.layer.num_heads):
+            if best.enough or self.tools.out_of_time:
+                break
+            turned = self.refined(conjugated(best.layer.form, head), own.TURN_STEPS, own.FINE_INNER)
+            best = turned if turned.error < calibration.NEARLY_ALL * best.error else best
+        return best if best.enough else self._closer(best)
+
+    def _closer(self, best: Found) -> Found:
+        found = self.refined(best.layer.form, own.LAST_STEPS, own.FINE_INNER)
+        return found if found.error < best.error else best
+
+
+def conjugated(scores: Rotary, head: int) -> Rotary:
+    """The scores with the slowest pair of a head turning the other way."""
+    pair = scores.rotation.pairs + int(np.argmin(np.abs(scores.rotation.frequencies)))
+    a, b = scores.a.copy(), scores.b.copy()
+    a[head, :, pair] *= -1
+    b[head, :, pair] *= -1
+    return Rotary(a, b, scores.rotation)
+
+
+def random_scores(kind: Kind, heads: int, dim: int, rng: np.random.Generator) -> Any:
+    """Random scores whose standard deviation on white tokens is about a half."""
+    if isinstance(kind, Rotation):
+        a, b = rng.standard_normal((2, heads, dim, kind.width)) / np.sqrt(2 * dim * np.sqrt(kind.width))
+        return Rotary.of_factors(a, b, kind)
+    theta = rng.standard_normal((heads, dim, dim)) / (2 * dim)
+    return Relative(Bilinear.whole(theta, np.zeros((heads, dim))), np.zeros((heads, kind.numbers)), kind)
