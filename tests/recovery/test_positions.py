@@ -38,7 +38,12 @@ def test_plain_recovery_names_what_it_lacks(kind, cause, causal, seed, rng):
 
 
 @pytest.mark.parametrize(
-    ("kind", "visible"), [("rotary", Visible(True)), ("rotary", Visible(True, 4)), ("table", Visible(True))]
+    ("kind", "visible"),
+    [
+        ("rotary", Visible(True)),
+        pytest.param("rotary", Visible(True, 4), marks=pytest.mark.slow),
+        ("table", Visible(True)),
+    ],
 )
 def test_a_given_kind_is_recovered_and_certified(kind, visible, seed, rng):
     base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=True)
