@@ -1,11 +1,13 @@
-"""Fits of noisy outputs for the tests of claims beside errors."""
+"""Fits of noisy outputs, both sides of them and what claims about them need, for the tests of claims beside errors."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from attnlearn import AttentionLayer
-from attnlearn.solve._batch import Batch
+from attnlearn._certificate import Check, Status
+from attnlearn.solve._batch import Batch, example_scale
+from attnlearn.solve.noise._setting import Setting
 from attnlearn.solve.refinement import RefineConfig, refine
 
 TRUTH = AttentionLayer.random(2, 5, seed=1)
@@ -36,3 +38,19 @@ def fitted(
     return refine(
         truth, used.x[:num], used.y[:num], config=RefineConfig(equations_per_unknown=np.inf)
     ).layer, used
+
+
+def sides(used: Batch, num: int = 700) -> tuple[Batch, Batch]:
+    """The first `num` sequences, which were fitted, and the others."""
+    return used.take(np.arange(num)), used.take(np.arange(num, used.num))
+
+
+def setting(layer: AttentionLayer, used: Batch, accuracy: float = 0.05, rank: int | None = None) -> Setting:
+    """What the claims about a fit of the first 700 sequences need."""
+    fit, held = sides(used)
+    return Setting(layer, held, fit, example_scale(fit), accuracy, rank, "input", "")
+
+
+def status(checks: list[Check]) -> dict[str, Status]:
+    """What each check found, by its code."""
+    return {check.code: check.status for check in checks}

@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn._certificate import Status
 from attnlearn.solve._batch import Batch, example_scale
-from attnlearn.solve.noise import certify_noisy
+from attnlearn.solve.noise._certify import certify_noisy
 
 from ._problems import TRUTH, fitted
 
@@ -31,7 +31,12 @@ def test_every_claim_is_established_at_the_accuracy_of_the_data(judged):
     assert c2.value == 2
     assert c3.value["bound"] <= 0.05
     assert all("mean zero" in claim.text for claim in (c2, c3))
-    assert len(found.stats["standard_errors"]["query_bias"]) == 2
+    errors, influence = found.stats["standard_errors"], found.stats["influence"]
+    outputs = TRUTH(np.random.default_rng(1).standard_normal((2_000, 4, 5)))
+    assert errors["noise"] == pytest.approx(0.03 * outputs.std(), rel=0.1)
+    assert errors["examples"] == 700
+    assert len(errors["query_bias"]) == 2
+    assert 1 / influence["carried_by"] < influence["worst"][0]["share"] < 0.2
 
 
 def test_c1_is_about_the_recorded_outputs_where_these_are_exact_enough(judged):

@@ -7,7 +7,6 @@ import pytest
 
 from attnlearn.solve._batch import Batch
 from attnlearn.solve.certification._point import prepare
-from attnlearn.solve.noise._halves import fit_halves
 from attnlearn.solve.noise._spread import spread, tail, unexplained
 
 from ._problems import TRUTH, fitted
@@ -60,12 +59,3 @@ def test_what_parameters_can_do_is_explained(rng):
     assert np.linalg.norm(unexplained(point, moved)) < 0.05 * np.linalg.norm(moved)
     noise = rng.standard_normal(moved.shape)
     assert np.linalg.norm(unexplained(point, noise)) > 0.9 * np.linalg.norm(noise)
-
-
-def test_halves_differ_as_predicted(rng):
-    layer, used = fitted(rng)
-    halves, found = fit_halves(layer, used), spread(layer, used)
-    for part in ("theta", "w"):
-        assert np.all(halves.difference(part) < 2 * found.largest(part, np.log(1e3)))
-        assert np.all(halves.difference(part) > 0.5 * found.typical(part))
-        assert np.all(halves.bias(layer, part) < found.typical(part))

@@ -6,6 +6,8 @@ accepts rivals that are as close as the errors hide.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from attnlearn._certificate import Check, Claim, Status
@@ -13,8 +15,8 @@ from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._deadline import passed
 from attnlearn.solve._heads import drop_effects, head_separation, visibility
 from attnlearn.solve.certification._count import Seen, look_at_tokens, token_checks
-from attnlearn.solve.noise._needed import heads_needed, split_heads
-from attnlearn.solve.noise._planted import PLANTED, detection_limits
+from attnlearn.solve.noise._needed import Needed, heads_needed, split_heads
+from attnlearn.solve.noise._planted import PLANTED, Limits, detection_limits
 from attnlearn.solve.noise._setting import LATE, Setting
 from attnlearn.solve.noise._test_of_fit import some_sequences
 
@@ -23,61 +25,87 @@ HALF = 0.5
 LIKE_PLANTED = "a further head is like those planted and two close heads would be found from one split in two"
 
 
+class _Evidence(NamedTuple):
+    """What the examples show of the heads: which are needed, which others would have been seen, and what the tokens show."""
+
+    needed: Needed
+    split: float
+    limits: Limits
+    visible: float
+    """The visibility of the least visible head."""
+    seen: Seen
+
+
 def count_beside_errors(at: Setting, c1: Claim, deadline: float | None) -> tuple[Claim, list[Check], Seen]:
-    layer, held = at.layer, at.held
+    """C2 and its checks at the coverage of C1, and what the tokens show; nothing is looked at once the time is over."""
     if passed(deadline):
-        late = [
-            Check(code, Status.NOT_RUN, text=LATE)
-            for code in ("C2.needed", "C2.further", "C2.apart", "C2.rivals")
-        ]
-        return (
-            Claim("C2", f"the number of heads was not looked at: {LATE}", False),
-            late,
-            Seen(None, None, LATE),
-        )
-    units = c1.value["examples"]
-    needed = heads_needed(layer, at.used, held, rank=at.rank, deadline=deadline)
-    split = split_heads(layer, at.used, held, deadline=deadline)
-    some = at.used.take(np.arange(some_sequences(at.used.num, at.used.x.shape[1])))
+        return _not_looked_at()
+    found = _look(at, c1.value["examples"], deadline)
+    checks = [*_head_checks(at, found, c1.value["fraction"]), *token_checks(at.layer, at.held, found.seen)]
+    claim = Claim.stated(
+        "C2",
+        _text(at.layer.num_heads, found),
+        all(check.status is Status.HOLDS for check in checks),
+        at.layer.num_heads,
+        assumes=(*found.seen.assumes, at.errors, LIKE_PLANTED),
+        scope={"apart": found.limits.apart, "visible": found.limits.visible, "fraction": HALF},
+    )
+    return claim, checks, found.seen
+
+
+def _not_looked_at() -> tuple[Claim, list[Check], Seen]:
+    codes = ("C2.needed", "C2.further", "C2.apart", "C2.rivals")
+    checks = [Check(code, Status.NOT_RUN, text=LATE) for code in codes]
+    claim = Claim("C2", f"the number of heads was not looked at: {LATE}", False)
+    return claim, checks, Seen(None, None, LATE)
+
+
+def _look(at: Setting, units: int, deadline: float | None) -> _Evidence:
+    """All measurements of C2, where C1 judged so many units."""
+    layer, held, used = at.layer, at.held, at.used
+    needed = heads_needed(layer, used, held, rank=at.rank, deadline=deadline)
+    split = split_heads(layer, used, held, deadline=deadline)
+    some = used.take(np.arange(some_sequences(used.num, used.x.shape[1])))
     limits = detection_limits(layer, some, at.scale, judged=units, rank=at.rank)
     effects = drop_effects(layer, some, held.first(calibration.SAMPLE), at.scale)
-    seen_alone = visibility(effects, HALF)
-    seen = look_at_tokens(
-        layer, held, at.used, False, deadline, tolerance=_indistinct(at, float(seen_alone.min()))
-    )
-    checks = [
+    visible = float(visibility(effects, HALF).min())
+    seen = look_at_tokens(layer, held, used, False, deadline, tolerance=_indistinct(at, visible))
+    return _Evidence(needed, split, limits, visible, seen)
+
+
+def _head_checks(at: Setting, found: _Evidence, covered: float) -> list[Check]:
+    """The checks of C2 that are about heads, where C1 speaks of so large a share of the inputs."""
+    return [
         Check.compare(
-            "C2.evidence", 1 - c1.value["fraction"], calibration.UNCOVERED, unit="fraction of inputs", text="inputs that were not looked at"
+            "C2.evidence", 1 - covered, calibration.UNCOVERED, unit="fraction of inputs", text="inputs that were not looked at"
         ),
         Check.compare(
-            "C2.needed", needed.doubtful, calibration.DELTA, unit="probability",
+            "C2.needed", found.needed.doubtful, calibration.DELTA, unit="probability",
             text="chance that a fit without the least needed head loses so often:",
         ),
         Check.compare(
-            "C2.split", split, calibration.DELTA, unit="probability", at_most=False,
+            "C2.split", found.split, calibration.DELTA, unit="probability", at_most=False,
             text="chance of what a fit with a head split in two wins:",
         ),
         Check.compare(
-            "C2.further", limits.visible, at.accuracy, unit="relative output", text="least visible head that was seen when planted"
+            "C2.further", found.limits.visible, at.accuracy, unit="relative output", text="least visible head that was seen when planted"
         ),
         Check.compare(
-            "C2.visible", float(seen_alone.min()), limits.visible, unit="relative output", text="least visible head", at_most=False
+            "C2.visible", found.visible, found.limits.visible, unit="relative output", text="least visible head", at_most=False
         ),
         Check.compare(
-            "C2.apart", head_separation(layer), limits.apart, unit="relative distance", text="closest two heads", at_most=False
+            "C2.apart", head_separation(at.layer), found.limits.apart, unit="relative distance", text="closest two heads", at_most=False
         ),
-        *token_checks(layer, held, seen),
     ]  # fmt: skip
-    scope = {"apart": limits.apart, "visible": limits.visible, "fraction": HALF}
-    text = (
-        f"{layer.num_heads} head{'s' * (layer.num_heads > 1)}: no fit with one less that was found does as well (sign test for each head, "
-        f"{needed.refitted} with all others refitted), and a further head that is at least {limits.visible:.2g} visible on half of the inputs and "
-        f"{limits.apart:.2g} apart from the others would probably have been seen ({PLANTED} of {PLANTED} planted ones were: at least 86 % with "
-        f"confidence 95 %)"
+
+
+def _text(heads: int, found: _Evidence) -> str:
+    return (
+        f"{heads} head{'s' * (heads > 1)}: no fit with one less that was found does as well (sign test for each head, "
+        f"{found.needed.refitted} with all others refitted), and a further head that is at least {found.limits.visible:.2g} visible on half "
+        f"of the inputs and {found.limits.apart:.2g} apart from the others would probably have been seen ({PLANTED} of {PLANTED} planted "
+        f"ones were: at least 86 % with confidence 95 %)"
     )
-    assumes = (*seen.assumes, at.errors, LIKE_PLANTED)
-    established = all(check.status is Status.HOLDS for check in checks)
-    return Claim.stated("C2", text, established, layer.num_heads, assumes=assumes, scope=scope), checks, seen
 
 
 def _indistinct(at: Setting, visible: float) -> float:

@@ -19,16 +19,38 @@ are, honest noise 250 and more of 1,500."""
 def parameters_beside_errors(
     at: Setting, found: Spread, halves: Halves | None, counted: Claim, support: Support | None
 ) -> tuple[Claim, list[Check]]:
+    """C3 and its checks, resting on C2 as it was `counted`; without halves nothing is bounded."""
     if halves is None:
-        missing = Check("C3.halves", Status.NOT_RUN, text="fits of two halves: too few equations for them")
-        return Claim(
-            "C3", "the error of the parameters is not bounded: too few examples for two halves", False
-        ), [missing]
+        return _not_bounded()
     bounds, surprise = _bounds(at, found, halves)
     heads = np.maximum(bounds["theta"], bounds["w"])
     worst, bias = float(heads.max()), float(max(bounds["query_bias"].max(), bounds["output_bias"].max()))
     bias = bias if bias <= at.accuracy else None
-    checks = [
+    checks = _checks(at, worst, surprise, found.carried_by, counted)
+    value = {
+        "bound": max(worst, bias or 0.0), "weights": worst, "heads": heads.tolist(), "biases": bias, "proved": False, "rank": at.rank,
+    }  # fmt: skip
+    claim = Claim.stated(
+        "C3",
+        _text(worst, bias, at.rank, support),
+        all(check.status is Status.HOLDS for check in checks),
+        value,
+        CONFIDENCE,
+        assumes=counted.assumes,
+        scope=counted.scope,
+    )
+    return claim, checks
+
+
+def _not_bounded() -> tuple[Claim, list[Check]]:
+    missing = Check("C3.halves", Status.NOT_RUN, text="fits of two halves: too few equations for them")
+    text = "the error of the parameters is not bounded: too few examples for two halves"
+    return Claim("C3", text, False), [missing]
+
+
+def _checks(at: Setting, worst: float, surprise: float, carried_by: float, counted: Claim) -> list[Check]:
+    """What C3 rests on, with the worst bound of a head and the largest difference of the halves."""
+    return [
         Check.compare(
             "C3.tokens", whitening(at.used.x, at.used.mask).directions, at.layer.dim,
             unit="directions", text="directions in which tokens vary", at_most=False,
@@ -40,30 +62,20 @@ def parameters_beside_errors(
             "C3.halves", surprise, 1.0, unit="of what is predicted", text="largest difference between the fits of two halves"
         ),
         Check.compare(
-            "C3.influence", found.carried_by, CARRIED_BY, unit="sequences",
+            "C3.influence", carried_by, CARRIED_BY, unit="sequences",
             text="sequences of equal influence that would carry as much", at_most=False,
         ),
         Check.compare("C3.count", int(counted.established), 1, unit="claims", text="C2, on which this rests", at_most=False),
     ]  # fmt: skip
+
+
+def _text(worst: float, bias: float | None, rank: int | None, support: Support | None) -> str:
     text = f"each Theta and W is within {worst:.3g} of that of the layer behind the errors, "
     text += "biases are not bounded" if bias is None else f"each bias within {bias:.3g}"
     notes = ["to first order, confirmed by two halves"]
     notes += ["on the span of the tokens"] if support is not None else []
-    notes += [f"among layers whose Theta have rank at most {at.rank}"] if at.rank is not None else []
-    value = {
-        "bound": max(worst, bias or 0.0), "weights": worst, "heads": heads.tolist(), "biases": bias, "proved": False, "rank": at.rank,
-    }  # fmt: skip
-    established = all(check.status is Status.HOLDS for check in checks)
-    claim = Claim.stated(
-        "C3",
-        f"{text} ({', '.join(notes)})",
-        established,
-        value,
-        CONFIDENCE,
-        assumes=counted.assumes,
-        scope=counted.scope,
-    )
-    return claim, checks
+    notes += [f"among layers whose Theta have rank at most {rank}"] if rank is not None else []
+    return f"{text} ({', '.join(notes)})"
 
 
 def _bounds(at: Setting, found: Spread, halves: Halves) -> tuple[dict[str, np.ndarray], float]:
