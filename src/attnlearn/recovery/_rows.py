@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def linear_features(
-    z: Float[np.ndarray, "n k r"], visible: Bool[np.ndarray, "n k k"] | None
+    z: Float[np.ndarray, "n k r"], visible: Bool[np.ndarray, "#n k k"] | None
 ) -> Float[np.ndarray, "n k f"]:
     """What a layer with constant attention could use: the query's token, the mean of the others, 1.
 

@@ -133,8 +133,8 @@ def find_relatives(
     order = rng.permutation(number)
     drawn = np.sort(rng.permutation(len(others))[: calibration.LOOK_MOST])
     both = np.concatenate([x[order], others[drawn]])
-    mask, other_mask = (None if m is None else m[i] for m, i in ((mask, order), (other_mask, drawn)))
-    seen = _joined(mask, other_mask, both.shape[:2], number)
+    masks = tuple(None if m is None else m[i] for m, i in ((mask, order), (other_mask, drawn)))
+    seen = _joined(masks, (number, len(drawn)), both.shape[1])
     sides = (_flattened(both, seen), _unordered(both, seen, seed), token_names(both, seen))
     if number > calibration.SAMPLE and not every and not _related(sides, calibration.SAMPLE, seed).size:
         hidden = np.log(1 / calibration.DELTA) / calibration.SAMPLE
@@ -146,12 +146,11 @@ def find_relatives(
     return Relatives(copied, _components(order[pairs[:, ~outside]], number))
 
 
-def _joined(mask: Mask | None, other_mask: Mask | None, shape: tuple[int, int], number: int) -> Mask | None:
-    """One mask for `number` sequences and the others behind them, None if neither has one."""
-    if mask is None and other_mask is None:
+def _joined(masks: tuple[np.ndarray | None, ...], sizes: tuple[int, int], keys: int) -> np.ndarray | None:
+    """One mask for the sequences of both sides, one behind the other; None if neither has one."""
+    if all(mask is None for mask in masks):
         return None
-    pairs = ((mask, number), (other_mask, shape[0] - number))
-    return np.concatenate([np.ones((n, shape[1]), bool) if m is None else m for m, n in pairs])
+    return np.concatenate([np.ones((n, keys), bool) if m is None else m for m, n in zip(masks, sizes)])
 
 
 def _related(sides: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, seed: int) -> np.ndarray:

@@ -117,7 +117,7 @@ def support_tolerance(dtype: np.dtype, short: bool) -> float:
 
 def reduce_to_support(
     layer: AttentionLayer, x: Tokens, support: Support | None
-) -> tuple[AttentionLayer, Tokens]:
+) -> tuple[AttentionLayer, Float[np.ndarray, "n k r"]]:
     """The layer and tokens in an orthonormal basis of the directions in which tokens vary."""
     if support is None:
         return layer, x

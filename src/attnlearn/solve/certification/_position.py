@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+from jaxtyping import Float
 
 from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
@@ -121,7 +122,7 @@ def _largest_class(distinct: np.ndarray, multiple: np.ndarray) -> np.ndarray:
     return np.flatnonzero(telling & (distinct == number))[: calibration.LOOK_MOST]
 
 
-def _free_tokens(x: Tokens, names: np.ndarray) -> Tokens:
+def _free_tokens(x: Tokens, names: np.ndarray) -> Float[np.ndarray, "n free d"]:
     """The different tokens of every sequence in order of appearance, without those that stand in every sequence."""
     everywhere = [name for name in set(names[0].tolist()) if (names == name).any(axis=1).all()]
     earlier = np.tril(names[:, :, None] == names[:, None, :], -1).any(axis=2)
