@@ -7,6 +7,7 @@ import json
 import pytest
 
 from attnlearn.cli.__main__ import main
+from attnlearn.engine import CheckpointError
 from attnlearn.whole import compress_model, outputs_of
 from tests.whole.test_recover_model import MODEL, made
 
@@ -35,6 +36,19 @@ def test_every_block_is_made_smaller_and_loads_back(tmp_path) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("result.json")}
     assert compress_model(model, batches, tmp_path / "out", head_dim=2).difference == whole.difference
     assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("result.json")}
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path) -> None:
+    model, batches = made()
+    compress_model(model, batches, tmp_path, head_dim=2)
+    with pytest.raises(CheckpointError, match="head_dim"):
+        compress_model(model, batches, tmp_path, head_dim=1)
+    with pytest.raises(CheckpointError, match="batches"):
+        compress_model(model, batches[1:], tmp_path, head_dim=2)
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    with pytest.raises(CheckpointError, match="weights"):
+        compress_model(model, batches, tmp_path, head_dim=2)
 
 
 def test_the_command_takes_a_model(tmp_path, capsys) -> None:

@@ -9,7 +9,7 @@ what it will really see. The last tenth of the batches is not recorded: on it th
 | weights.safetensors | the model's own tensors with the smaller blocks in them: they load into the same class and configuration |
 | model.json | one row for each block, and how much the model's outputs differ |
 
-A block whose result is there is not fitted again. A certificate covers its own block on what that block sees; the difference of the model is
+A block whose result is there is not fitted again; a folder of another model, of other batches or of other sizes is refused. A certificate covers its own block on what that block sees; the difference of the model is
 measured, and nothing is claimed about it. Cost: one pass of the model for each block, and one compression. What can fail: blocks that a
 layer cannot hold stay as they are, with the reason.
 """
@@ -34,6 +34,7 @@ from attnlearn.convert import from_huggingface, from_torch
 from attnlearn.convert._safetensors import SHARING, WRITABLE
 from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
+from attnlearn.whole._identity import folder_of
 from attnlearn.whole._put_back import outputs_of, with_blocks
 from attnlearn.whole._recover_model import FRESH, MOST_BYTES
 
@@ -105,26 +106,35 @@ def compress_model(
     `max_sequences` and `tokens` are those of `data.record`, further `options` those of `compress`, for example `kv_heads=2`. At least two batches
     are needed: the last tenth is kept for the comparison.
     """
-    given, home, name = list(batches), Path(folder), type(model).__name__
+    given, home = list(batches), Path(folder)
     require(len(given) > 1, "batches", "must hold at least two, one of them for the comparison", len(given))
     blocks = attention_blocks(model)
     require(bool(blocks), "model", "must have attention blocks", 0)
     kept = max(1, len(given) // FRESH)
-    home.mkdir(parents=True, exist_ok=True)
+    asked = options | {"max_sequences": max_sequences, "tokens": tokens}
+    with folder_of(home, compress, model, given, asked):
+        return _compressed(model, blocks, given[:-kept], given[-kept:], home, asked)
+
+
+def _compressed(
+    model: Any, blocks: list[Block], given: list[Any], fresh: list[Any], home: Path, asked: dict[str, Any]
+) -> SmallerModel:
+    """All blocks in turn, and the comparison."""
+    name = type(model).__name__
     state = {key: value.detach().cpu().numpy() for key, value in model.state_dict().items()}
     rows: list[SmallerBlock] = []
     found: dict[str, AttentionLayer] = {}
     for block in blocks:
         with with_blocks(model, found):
-            row, layer = _one(model, block, given[:-kept], home, max_sequences, tokens, options)
+            row, layer = _one(model, block, given, home, **asked)
         if layer is not None:
             found[block.name] = layer
             row = replace(row, written=_wrote(state, block, layer))
         rows.append(row)
         write_json(home / "model.json", SmallerModel(name, tuple(rows), None).to_json())
-    before = outputs_of(model, given[-kept:])
+    before = outputs_of(model, fresh)
     with with_blocks(model, found):
-        after = outputs_of(model, given[-kept:])
+        after = outputs_of(model, fresh)
     size = max(float(np.linalg.norm(before)), np.finfo(float).tiny)
     whole = SmallerModel(name, tuple(rows), float(np.linalg.norm(after - before)) / size if found else None)
     write_tensors(home / "weights.safetensors", state, {"format": "pt"})
@@ -133,7 +143,7 @@ def compress_model(
 
 
 def _one(
-    model: Any, block: Block, batches: list[Any], home: Path, most: int | None, tokens: Any, options: dict[str, Any]
+    model: Any, block: Block, batches: list[Any], home: Path, *, max_sequences: int | None, tokens: Any, **options: Any
 ) -> tuple[SmallerBlock, AttentionLayer | None]:  # fmt: skip
     """One block recorded and made smaller, unless its result is there already."""
     if not block.supported:
@@ -146,7 +156,7 @@ def _one(
             source = _source(model, block)
             with tempfile.TemporaryDirectory(dir=place) as scratch:
                 recorded = Path(scratch) / "examples"
-                record(model, block.name, batches, recorded, max_sequences=most, tokens=tokens)
+                record(model, block.name, batches, recorded, max_sequences=max_sequences, tokens=tokens)
                 solution = compress(source, Recorded(recorded), raise_on_failure=False, **options)
         except ValueError as refused:
             return SmallerBlock(block.name, str(refused)), None

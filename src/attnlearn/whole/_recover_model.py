@@ -6,8 +6,9 @@
 | BLOCK/layer.safetensors, result.json, report.html | the answer |
 | model.json, index.html | one table over all blocks, and how much the model differs with the recovered blocks in place of its own |
 
-A block whose result is there is not recovered again, so a run that was interrupted goes on where it stopped. The last tenth of the
-batches is not recorded: on it the model is compared with itself.
+A block whose result is there is not recovered again, so a run that was interrupted goes on where it stopped. A folder of another
+model, of other batches or of other options is refused. The last tenth of the batches is not recorded: on it the model is compared with
+itself.
 
 Cost: one pass of the model for each block, and one recovery. What can fail: blocks that cannot be recorded are listed with the reason.
 """
@@ -31,6 +32,7 @@ from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
 from attnlearn.recovery import recover
 from attnlearn.reporting import report
+from attnlearn.whole._identity import folder_of
 from attnlearn.whole._page import write_page
 from attnlearn.whole._put_back import outputs_of, with_blocks
 
@@ -124,17 +126,23 @@ def recover_model(
     given = list(batches)
     require(len(given) > 1, "batches", "must hold at least two, one of them for the comparison", len(given))
     kept = max(1, len(given) // FRESH)
-    home.mkdir(parents=True, exist_ok=True)
+    asked = options | {"max_sequences": max_sequences, "tokens": tokens}
+    with folder_of(home, recover, model, given, asked):
+        return _recovered(model, chosen, given[:-kept], given[-kept:], home, asked)
+
+
+def _recovered(
+    model: Any, chosen: list[Block], given: list[Any], fresh: list[Any], home: Path, asked: dict[str, Any]
+) -> WholeModel:
+    """The chosen blocks in turn, and the comparison."""
     blocks, found = [], {}
     for block in chosen:
-        result, layer = _one(model, block, given[:-kept], home, max_sequences, tokens, options)
+        result, layer = _one(model, block, given, home, **asked)
         blocks.append(result)
         if layer is not None:
             found[block.name] = layer
         _write(home, WholeModel(type(model).__name__, tuple(blocks), tuple(found), None))
-    whole = WholeModel(
-        type(model).__name__, tuple(blocks), tuple(found), _difference(model, given[-kept:], found)
-    )
+    whole = WholeModel(type(model).__name__, tuple(blocks), tuple(found), _difference(model, fresh, found))
     _write(home, whole)
     return whole
 
@@ -149,7 +157,7 @@ def _named(known: list[Block], names: str | Sequence[str]) -> list[Block]:
 
 
 def _one(
-    model: Any, block: Block, batches: list[Any], home: Path, most: int | None, tokens: Any, options: dict[str, Any]
+    model: Any, block: Block, batches: list[Any], home: Path, *, max_sequences: int | None, tokens: Any, **options: Any
 ) -> tuple[BlockResult, AttentionLayer | None]:  # fmt: skip
     """One block recorded and recovered, unless its result is there already."""
     if not block.supported:
@@ -159,7 +167,7 @@ def _one(
     examples, result, saved = place / "examples", place / "result.json", place / "layer.safetensors"
     if not _finished(result):
         if not examples.exists():
-            record(model, block.name, batches, examples, max_sequences=most, tokens=tokens)
+            record(model, block.name, batches, examples, max_sequences=max_sequences, tokens=tokens)
         solution = recover(
             Recorded(examples), raise_on_failure=False, checkpoint=place / "checkpoint", **options
         )
