@@ -123,14 +123,22 @@ def test_commands_run_as_printed(document: Path, tmp_path: Path, monkeypatch, re
         assert main(shlex.split(command)[1:]) == 0, command
 
 
+SERVICE = """from attnlearn import AttentionLayer
+attention = AttentionLayer.load("layer.safetensors")
+"""
+"""A service that needs no network."""
+
+
 def prepare(name: str, request: pytest.FixtureRequest) -> None:
-    """What a document takes for granted: a result, a folder of examples, a cluster."""
+    """What a document takes for granted: a result, a service, a folder of examples, a cluster."""
     if name == "reports.md":
         words = ["extract", "--oracle", "layer.safetensors", "-o", "found.safetensors", "-q", "--json"]
         assert main([*words, "result.json"]) == 0
         for copy in ("first.json", "second.json"):
             Path(copy).write_bytes(Path("result.json").read_bytes())
         Path("true-layer.safetensors").write_bytes(Path("layer.safetensors").read_bytes())
+    if name == "extraction.md":
+        Path("service.py").write_text(SERVICE)
     if name == "compression.md":
         AttentionLayer.random(5, 8, rank=4, seed=3).save("model.safetensors")
         assert main(["sample", "model.safetensors", "activations", "--num", "3000", "--tokens", "4"]) == 0
