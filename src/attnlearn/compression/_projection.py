@@ -18,6 +18,7 @@ import numpy as np
 from attnlearn._attention import row_sums, weigh
 from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._factored import Factored
+from attnlearn.scores import Visible
 from attnlearn.scores._products import pair, project, project_back
 from attnlearn.solve._calibration import RIDGE, in_precision
 from attnlearn.solve._chunks import Chunk, Chunks, Pieces, cache_bytes
@@ -45,7 +46,7 @@ class Value(NamedTuple):
 class Projection:
     """The error of factored layers on some examples in white coordinates."""
 
-    def __init__(self, chunks: Chunks, causal: bool, total: float) -> None:
+    def __init__(self, chunks: Chunks, causal: bool | Visible, total: float) -> None:
         self.chunks, self.causal, self.total = chunks, causal, total
 
     def __call__(self, at: Factored) -> Value:

@@ -205,7 +205,7 @@ class Plain(Progress):
     >>> with Plain(log).phase("fit"):
     ...     pass
     >>> log.getvalue().splitlines()[0]
-    'fit: started'
+    'refining: started'
     """
 
     def __init__(self, stream: TextIO | None = None, interval: float = PLAIN_INTERVAL_SECONDS) -> None:

@@ -54,9 +54,7 @@ def certify(
     precision = layer.dtype if precision is None else precision
     floor = rounding_floor(layer, held, scale, precision)
     small = calibration.SMALL_ERROR if target is None else target
-    c1, checks = function_claim(
-        layer, held, scale, limit=small, delta=delta, unit=unit, where=where, drawn=designed
-    )
+    c1, checks = function_claim(layer, held, scale, limit=small, delta=delta, unit=unit, where=where, drawn=designed)  # fmt: skip
     eps = c1.value["error"]
     limit = exactness_limit(floor, precision)
     exact = eps <= limit
@@ -70,8 +68,7 @@ def certify(
     seen = look_at_tokens(layer, held, fitted, designed, deadline) if exact else UNSEEN
     c2, count_checks = count_claim(
         layer, held, fitted, eps=eps, floor=floor, bound=None if bounds is None else bounds.worst, scale=scale,
-        fraction=1 - c1.value["fraction"], support=support, seen=seen, where=where,
-        precision=precision,
+        fraction=1 - c1.value["fraction"], support=support, seen=seen, where=where, precision=precision,
     )  # fmt: skip
     c3, parameter_checks = parameter_claim(layer, bounds, support=support, counted=c2)
     return Certificate((c1, c2, c3), (*checks, *count_checks, *parameter_checks), seen.rival)

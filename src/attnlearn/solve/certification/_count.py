@@ -110,6 +110,11 @@ def _both(held: Batch, fitted: Batch) -> tuple[np.ndarray, np.ndarray | None]:
     return x, np.concatenate(masks)[: calibration.LOOK_MOST]
 
 
+def _separation(layer: AttentionLayer, support: Support | None, keys: int) -> float:
+    """How far the closest two heads are apart, on the support and at the offsets that so many keys have."""
+    return head_separation(layer if support is None else on_support(layer, support), offsets_of(layer, keys))
+
+
 def count_claim(
     layer: AttentionLayer,
     held: Batch,
@@ -132,13 +137,7 @@ def count_claim(
     visible = clear * max(eps, floor)
     sample = held.first(calibration.SAMPLE)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
-    distance = (
-        None
-        if bound is None
-        else head_separation(
-            layer if support is None else on_support(layer, support), offsets_of(layer, held.x.shape[1])
-        )
-    )
+    distance = None if bound is None else _separation(layer, support, held.x.shape[1])
     checks = [
         Check.compare(
             "C2.evidence", fraction, calibration.UNCOVERED, unit="fraction of inputs", text="inputs that were not looked at"

@@ -38,9 +38,11 @@ def function_claim(
     covered: float | None = None,
     assumes: tuple[str, ...] = (),
 ) -> tuple[Claim, list[Check]]:
-    """The claim and its checks; `limit` is the largest error that says anything, `where` names the inputs if it must, and
-    `drawn` says that we drew them independently ourselves. Outputs below the share `small` of `scale`
-    count as that large. `assumes` is what the claim takes for granted beside. With `covered` the claim is about that fraction of the inputs, at a smaller error.
+    """The claim and its checks.
+
+    `limit` is the largest error that says anything. `where` names the inputs if it must. `drawn` says that we drew them independently
+    ourselves. Outputs below the share `small` of `scale` count as that large. `assumes` is what the claim takes for granted beside. With
+    `covered` the claim is about that fraction of the inputs, at a smaller error.
     """
     errors, independent = unit_errors(layer, held, scale, small), independent_units(held)
     units = int((1 - held.hidden) * independent.sum())
@@ -56,17 +58,13 @@ def function_claim(
         text,
         all(check.status is Status.HOLDS for check in checks),
         {
-            "error": eps,
-            "fraction": fraction,
-            "examples": units,
-            "floor": floor,
-            "unit": unit,
+            "error": eps, "fraction": fraction, "examples": units, "floor": floor, "unit": unit,
             "histogram": histogram(errors),
         },
         1 - delta,
         assumes=(*(() if drawn else (INDEPENDENT.format(unit=unit),)), *assumes),
         scope={"fraction": fraction, "floor": floor},
-    )
+    )  # fmt: skip
     return claim, checks
 
 

@@ -86,13 +86,8 @@ def parameter_bounds(
         def bounds(conditioning: Conditioning, tangent: int | None = tangent) -> Bounds:
             return _bounds(reduced, conditioning, tangent, errors.total(conditioning.weights), directions)
 
-        def good(conditioning: Conditioning) -> bool:
-            worst = bounds(conditioning).worst
-            near = conditioning.guaranteed >= calibration.ENOUGH_SHARE * conditioning.eigenvalue
-            return worst <= enough or (near and worst <= established)
-
         conditioning = smallest_singular(
-            reduced, tokens, mask=fitted.mask, rank=tangent, rough=rough, good=good,
+            reduced, tokens, mask=fitted.mask, rank=tangent, rough=rough, good=_good(bounds, enough, established),
             delta=calibration.DELTA / 4,  # two ranks and two looks at most
             on_step=on_step, deadline=deadline,
             hurried=tangent != rank,  # the found rank says less, and may take far fewer products
@@ -105,6 +100,19 @@ def parameter_bounds(
             break
     assert found is not None, "there is at least one rank to try"
     return found
+
+
+def _good(
+    bounds: Callable[[Conditioning], Bounds], enough: float, established: float
+) -> Callable[[Conditioning], bool]:
+    """Whether what is known so far of the Jacobian is enough for the claims, and near what could be known."""
+
+    def good(conditioning: Conditioning) -> bool:
+        worst = bounds(conditioning).worst
+        near = conditioning.guaranteed >= calibration.ENOUGH_SHARE * conditioning.eigenvalue
+        return worst <= enough or (near and worst <= established)
+
+    return good
 
 
 class _Errors:

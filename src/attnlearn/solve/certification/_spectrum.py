@@ -165,8 +165,8 @@ def lanczos_spectrum(
 ) -> Spectrum | None:
     """Smallest eigenvalue of S - `spared` A by Lanczos from a random start, until the `share` of it is guaranteed or what is is `good`.
 
-    Where that matrix turns out not to be positive, S itself is looked at. None where a guarantee would take many steps and there are `more` examples, with which it takes fewer. A `hurried` run gives up
-    where it would take many steps; nothing is guaranteed then.
+    Where that matrix turns out not to be positive, S itself is looked at. None where a guarantee would take many steps and there are
+    `more` examples, with which it takes fewer. A `hurried` run gives up where it would take many steps; nothing is guaranteed then.
     """
     most = 2 * min(calibration.MATRIX_MOST, size_of(point))  # with fewer products the matrix is written out
     product = partial(score_product, point, spared=spared)
@@ -182,9 +182,7 @@ def lanczos_spectrum(
         if on_step is not None:
             on_step(products=steps, eigenvalue=smallest, guaranteed=lower)
         if spared and smallest <= 0:
-            return lanczos_spectrum(
-                point, seed, delta / 2, more, on_step, deadline, hurried, share, good=good
-            )
+            return lanczos_spectrum(point, seed, delta / 2, more, on_step, deadline, hurried, share, good=good)  # fmt: skip
         now = Spectrum(max(smallest, 0.0), lower, steps, spared)
         if lower >= share * smallest or steps >= most or run.exhausted():
             return now

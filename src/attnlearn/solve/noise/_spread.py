@@ -47,7 +47,7 @@ def tail(gram: Float[np.ndarray, "*n r r"], t: float) -> Float[np.ndarray, "*n"]
     """A length that exceeds a vector's with probability 1 - exp(-t), from the products of draws of it among each other.
 
     >>> draws = np.random.default_rng(0).standard_normal((400, 50))
-    >>> 50**0.5 < tail(draws @ draws.T, 3.0) < 1.8 * 50**0.5
+    >>> bool(50**0.5 < tail(draws @ draws.T, 3.0) < 1.8 * 50**0.5)
     True
     """
     r = gram.shape[-1]
