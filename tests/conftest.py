@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
-CHECKED = os.environ.get("ATTNLEARN_SHAPES", "attnlearn.recovery,attnlearn.solve,attnlearn.scores")
+CHECKED = os.environ.get("ATTNLEARN_SHAPES", "attnlearn.recovery.sculpt")
 """Packages whose annotated shapes are enforced at every call, separated by commas; an empty text switches that off."""
 if find_spec("beartype") is not None and CHECKED:
     import tests.shapes  # noqa: F401  the hook finds it by name

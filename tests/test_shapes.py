@@ -39,7 +39,7 @@ def test_a_wrong_result_is_refused() -> None:
 
 
 def test_the_hook_is_on() -> None:
-    """`ATTNLEARN_SHAPES` names the packages; recovery is one of them unless it says otherwise."""
+    """`ATTNLEARN_SHAPES` names the packages; sculpting is one of them unless it says otherwise."""
     from attnlearn.recovery.sculpt._rows import with_one
     from attnlearn.recovery.sculpt._slabs import outer
     from tests.conftest import CHECKED
