@@ -100,9 +100,14 @@ def _head_checks(at: Setting, found: _Evidence, covered: float) -> list[Check]:
 
 
 def _text(heads: int, found: _Evidence) -> str:
-    return (
+    needed = (
         f"{heads} head{'s' * (heads > 1)}: no fit with one less that was found does as well (sign test for each head, "
-        f"{found.needed.refitted} with all others refitted), and a further head that is at least {found.limits.visible:.2g} visible on half "
+        f"{found.needed.refitted} with all others refitted)"
+    )
+    if not np.isfinite(found.limits.visible):
+        return f"{needed}; not every planted head was seen, so nothing is said of further ones"
+    return (
+        f"{needed}, and a further head that is at least {found.limits.visible:.2g} visible on half "
         f"of the inputs and {found.limits.apart:.2g} apart from the others would probably have been seen ({PLANTED} of {PLANTED} planted "
         f"ones were: at least 86 % with confidence 95 %)"
     )

@@ -8,9 +8,10 @@ from attnlearn._canonical import Support
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn.solve._white import whitening
 from attnlearn.solve.noise._halves import Halves
-from attnlearn.solve.noise._setting import CONFIDENCE, Setting, part_norms
+from attnlearn.solve.noise._setting import CONFIDENCE, LATE, Setting, part_norms
 from attnlearn.solve.noise._spread import Spread
 
+SCARCE = "there are too few examples for two halves"
 CARRIED_BY = 30.0
 """Sequences of equal influence below which the normal approximation is not trusted: a few foreign sequences leave about as many as they
 are, honest noise 250 and more of 1,500."""
@@ -21,7 +22,7 @@ def parameters_beside_errors(
 ) -> tuple[Claim, list[Check]]:
     """C3 and its checks, resting on C2 as it was `counted`; without halves nothing is bounded."""
     if halves is None:
-        return _not_bounded()
+        return _not_bounded(SCARCE if at.scarce else LATE)
     bounds, surprise = _bounds(at, found, halves)
     heads = np.maximum(bounds["theta"], bounds["w"])
     worst, bias = float(heads.max()), float(max(bounds["query_bias"].max(), bounds["output_bias"].max()))
@@ -42,10 +43,9 @@ def parameters_beside_errors(
     return claim, checks
 
 
-def _not_bounded() -> tuple[Claim, list[Check]]:
-    missing = Check("C3.halves", Status.NOT_RUN, text="fits of two halves: too few equations for them")
-    text = "the error of the parameters is not bounded: too few examples for two halves"
-    return Claim("C3", text, False), [missing]
+def _not_bounded(why: str) -> tuple[Claim, list[Check]]:
+    missing = Check("C3.halves", Status.NOT_RUN, text=f"fits of two halves: {why}")
+    return Claim("C3", f"the error of the parameters is not bounded: {why}", False), [missing]
 
 
 def _checks(at: Setting, worst: float, surprise: float, carried_by: float, counted: Claim) -> list[Check]:
