@@ -38,12 +38,15 @@ def port(layer):
 
 
 def say(port, data, *, end=True, seconds=10):
-    """Send raw bytes and read until the server hangs up."""
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+    """Send raw bytes and read until the server hangs up; one that has not read all of them may do so by a reset."""
+    answer = b""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection,
+        suppress(ConnectionError),
+    ):
         connection.sendall(data)
         if end:
             connection.shutdown(socket.SHUT_WR)
-        answer = b""
         while piece := connection.recv(1 << 16):
             answer += piece
     return answer
