@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
