@@ -8,7 +8,7 @@ A first attempt takes a few Gauss-Newton steps from the candidate. Then the repa
 | EXACT | nothing is left to explain but rounding |
 | ON_TARGET | every example is within the target |
 | NOISE | the error is the same on both sides, and the input explains nothing of it (`solve.noise._test_of_fit`) |
-| MISFIT | the error is the same on both sides, and the input explains part of it: structure, not noise |
+| MISFIT | the error is the same on both sides, and the input explains part of it, or it is large and the steps ran out |
 | MEMORISED | the error is far larger than on the fit side |
 | UNFINISHED | time was up before the fit ended |
 
@@ -239,4 +239,5 @@ def verdict_of(attempt: Attempt, structured: Callable[[], bool]) -> Verdict:
         return Verdict.MEMORISED
     if refined.stop in ("floor", "target"):
         return Verdict.EXACT
-    return Verdict.MISFIT if structured() else Verdict.NOISE
+    unfinished = refined.stop == "max_steps" and attempt.error > calibration.MISFIT
+    return Verdict.MISFIT if unfinished or structured() else Verdict.NOISE

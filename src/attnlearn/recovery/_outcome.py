@@ -67,11 +67,15 @@ def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | No
         return _exact_but_not_established(judged, weak(trail))
     if memorised(judged.fit_error, judged.select_error):
         return Outcome.TOO_FEW_EXAMPLES
-    best = trail.best
+    best, large = trail.best, judged.select_error > judged.misfit
+    if large and clear_view(trail, num):
+        return (
+            Outcome.TOO_FEW_EXAMPLES
+        )  # few examples hide heads, and what hidden heads leave looks like noise
     if best is not None and best.verdict is Verdict.NOISE:
         return _noisy(judged)
-    if judged.select_error > judged.misfit:
-        return Outcome.TOO_FEW_EXAMPLES if clear_view(trail, num) else Outcome.NOT_ATTENTION
+    if large:
+        return Outcome.NOT_ATTENTION
     if judged.apart < calibration.NEAR_HEADS:
         return Outcome.HEADS_INDISTINGUISHABLE
     ended = best is not None and best.stop == "noise"
