@@ -109,8 +109,10 @@ def test_hull_error_sees_a_moved_head(seed: int) -> None:
 
 
 def test_claims_describe_themselves() -> None:
-    claim = {"curves": {}, "violations": 0, "ratio": 4.0}
-    assert describe("bound", claim) == "run-verified bound over measured mean 4.00, 0 violations"
+    claim = {"curves": {}, "violations": [0, 1], "ratio": 4.0, "ratios": [4.0, 5.0]}
+    assert (
+        describe("bound", claim) == "run-verified bound over measured mean of 2 runs 4.00, 5.00; violations 1"
+    )
     common, growing = {"steps_to_target": [5, -1, 7], "gap": [0.2, 0.1, 0.3]}, {"steps_to_target": [3, 3, 3]}
     rows = [{"heads": 2, "common": common, "sqrt": growing, "bound_over_measured": 5.0}]
     text = describe("heads", {"target": 0.1, "rows": rows})
