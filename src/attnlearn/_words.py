@@ -66,6 +66,7 @@ FIGURES: dict[str, str] = {
     "heads_supported": "examples for up to {} heads",
     "examples": "{} examples",
     "sequences": "{} queries",
+    "draws": "{} repeats with other errors",
 }
 """How a figure of progress is said; {} is its value. A figure that is not here is shown with its own name."""
 
