@@ -32,6 +32,9 @@ NOT_LOWER = "another head does not lower the error"
         ([0.1, 0.04, 0.016, 0.006], 3, 0, None),  # much better three times
         ([0.1, 0.0899, 0.095, 0.0809, 0.09, 0.0728, 0.08], 5, 0, None),  # a tenth each time is enough
         ([0.1, 0.0899, 0.095, 0.0809, 0.09, 0.0729, 0.08], 3, 0, NOT_LOWER),  # and a little less is not
+        ([400.0, 300.0], 0, 1, None),  # worse than no fit, before and after
+        ([400.0, 300.0, 250.0], 0, 0, NOT_LOWER),
+        ([400.0, 0.5], 1, 0, None),
     ],
 )
 def test_where_growing_stands(errors, found, start, over):

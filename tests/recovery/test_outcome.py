@@ -82,6 +82,7 @@ ALL = "C1 C2 C3"
         # equal errors that the input explains in part, small
         (judged(1e-3, 1.1e-3), Outcome.NOT_ATTENTION),
         (judged(1e-3, 1.1e-3, apart=0.01), Outcome.HEADS_INDISTINGUISHABLE),
+        (judged(1e-8, 1.1e-8), Outcome.NOT_ESTABLISHED),
         # large
         (judged(0.1, 0.11), Outcome.NOT_ATTENTION),
         (judged(0.1, 0.11, apart=0.01), Outcome.NOT_ATTENTION),

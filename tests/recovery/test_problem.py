@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer, Outcome
 from attnlearn.engine._encode import decode, encode
-from attnlearn.recovery._problem import Candidate, Need, Weights, examples_for, memorised, rms
+from attnlearn.recovery._problem import Candidate, Need, Weights, examples_for, memorised
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._unknowns import layer_unknowns, unknowns
 
@@ -58,10 +58,6 @@ def test_equations_and_sides_are_those_of_the_split(rng):
     assert np.array_equal(whole.select_side().x, whole.examples.take(whole.split.select).x)
     grouped = Batch.of(whole.examples, whole.split.select, np.arange(100) // 2)
     assert np.array_equal(grouped.groups, whole.split.select // 2)
-
-
-def test_rms_is_the_root_of_the_mean_square():
-    assert rms(np.array([3.0, 4.0])) == pytest.approx(np.sqrt(12.5))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -15,7 +15,7 @@ from attnlearn.solve._batch import (
     example_scale,
     largest_of_groups,
     rounding_floor,
-    total_error,
+    typical_error,
     unit_errors,
     visible_keys,
 )
@@ -56,7 +56,7 @@ def test_an_exact_layer_has_no_error(layer, rng):
     held = Batch(x, layer(x))
     scale = example_scale(held)
     assert unit_errors(layer, held, scale).max() <= rounding_floor(layer, held, scale)
-    assert total_error(layer, held) < 1e-12
+    assert typical_error(layer, held, scale) < 1e-12
 
 
 def test_errors_are_relative_to_the_smaller_of_output_and_scale(layer, rng):
@@ -69,7 +69,7 @@ def test_errors_are_relative_to_the_smaller_of_output_and_scale(layer, rng):
     errors = unit_errors(layer, held, scale)
     size = min(np.linalg.norm(wrong[3]), scale)
     assert errors[3] == pytest.approx(0.04 / size)
-    assert total_error(layer, held) == pytest.approx(0.04)
+    assert typical_error(layer, held, scale) == pytest.approx(0.04 / np.sqrt(30) / scale)
 
 
 def test_small_outputs_count_as_the_floor():

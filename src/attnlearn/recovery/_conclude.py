@@ -18,10 +18,10 @@ from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Fit, Verdict
 from attnlearn.recovery._outcome import WEAK, Judged, clear_view, outcome
-from attnlearn.recovery._problem import Problem, examples_for, memorised, rms
+from attnlearn.recovery._problem import Problem, examples_for, memorised
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import UNKNOWN, Trail
-from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, typical_error
 from attnlearn.solve._calibration import LOOK_MOST, SCAN_COORDINATES
 from attnlearn.solve._diagnose import Cause, Diagnosis
 from attnlearn.solve._sequences import without_copies
@@ -133,7 +133,7 @@ def _concluded(
     misfit = trail.signals.misfit if isinstance(trail.signals, Signals) else calibration.MISFIT
     precision = _precision(problem, best)
     floor = rounding_floor(layer, select, scale, precision)
-    fitted, selected = (rms(unit_errors(layer, side, scale)) for side in (fit, select))
+    fitted, selected = (typical_error(layer, side, scale) for side in (fit, select))
     judged = Judged(certificate, fitted, selected, exactness_limit(floor, precision), misfit)
     stats: dict[str, Any] = {
         "fit_error": judged.fit_error,

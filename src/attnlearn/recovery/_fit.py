@@ -28,9 +28,16 @@ import numpy as np
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import Candidate, Problem, Weights, memorised, rms
+from attnlearn.recovery._problem import Candidate, Problem, Weights, memorised
 from attnlearn.recovery._signals import Signals
-from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import (
+    Batch,
+    exactness_limit,
+    example_scale,
+    rounding_floor,
+    typical_error,
+    unit_errors,
+)
 from attnlearn.solve._unknowns import layer_unknowns
 from attnlearn.solve.noise import Fitness, TestOfFit, some_sequences
 from attnlearn.solve.refinement import RefineConfig, Refined, example_order, refine
@@ -208,7 +215,7 @@ class Fitting:
         dtype = self.problem.rounded_to
         layer = refined.layer.astype(self.problem.examples.dtype)
         errors = unit_errors(layer, self.select, self.scale)
-        error = rms(errors)
+        error = typical_error(layer, self.select, self.scale)
         limit = exactness_limit(rounding_floor(layer, self.select, self.scale, dtype), dtype)
         target = 0.0 if start.beyond else self.problem.target or 0.0
         reached = errors.max() <= calibration.TARGET_MARGIN * target

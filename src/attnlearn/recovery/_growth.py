@@ -5,6 +5,7 @@ whose scores are nearly flat lies below the noise floor, and more heads than out
 a misfit. A misfit of some per cent is no noise. A smaller one is noise unless its own moment shows a head.
 
 When several heads are missing, adding one reduces the error by little. Heads are added while each reduces it by a tenth.
+An error above the size of the outputs counts as that size: a fit that is worse than none has found nothing to add to.
 
 Cost: a fit of full rank for every head tried. With three heads in twelve
 dimensions, of which one was flat or nearly so, or two or three had W parallel or opposite, the first start found what was
@@ -42,12 +43,13 @@ def growth(origin: Fit, grown: list[Fit]) -> Growth:
     """Where growing stands: `grown` are the fits with further heads, in the order in which they were tried."""
     found, rest, starts = origin, list(grown), calibration.FEW - 1
     while rest:
-        much = rest[0].select_error < calibration.MUCH_BETTER * found.select_error
+        before = min(found.select_error, 1.0)
+        much = rest[0].select_error < calibration.MUCH_BETTER * before
         tries = rest[: 1 if much else starts]
         if not much and len(tries) < starts:
             return Growth(found, len(tries), None)
         better = min(tries, key=lambda fit: fit.select_error)
-        if better.select_error >= calibration.NEARLY_ALL * found.select_error:
+        if better.select_error >= calibration.NEARLY_ALL * before:
             return Growth(found, 0, "another head does not lower the error")
         found, rest = better, rest[len(tries) :]
     return Growth(found, 0, None)

@@ -8,7 +8,7 @@
 | a target was given, and C1 is established | ON_TARGET |
 | both sides exact | ATTENTION_TOO_WEAK when only the bound of C3 fails and the linear fit leaves less than a hundredth of the outputs; HEADS_INDISTINGUISHABLE when another layer fits as well or two heads are too close; TOKENS_DEGENERATE when the tokens of a sequence determine each other; TOO_FEW_EXAMPLES when only the certify side is too small; otherwise NOT_ESTABLISHED |
 | select side much worse than fit side | TOO_FEW_EXAMPLES |
-| equal errors that the input explains in part | large: NOT_ATTENTION, or TOO_FEW_EXAMPLES when no cause is known and more examples would show every head clearly; small: HEADS_INDISTINGUISHABLE when two heads nearly coincide, NOT_ESTABLISHED when the fit did not come to its end, otherwise NOT_ATTENTION |
+| equal errors that the input explains in part | large: NOT_ATTENTION, or TOO_FEW_EXAMPLES when no cause is known and more examples would show every head clearly; small: HEADS_INDISTINGUISHABLE when two heads nearly coincide, NOT_ESTABLISHED when the fit did not come to its end or the error is a matter of conditioning, otherwise NOT_ATTENTION |
 | equal errors that nothing explains | as for exact sides where tokens or rivals are the reason; HEADS_INDISTINGUISHABLE when two heads nearly coincide; otherwise BELOW_NOISE_FLOOR: the accuracy that was reached is worse than the one asked for |
 """
 
@@ -79,7 +79,8 @@ def outcome(trail: Trail, judged: Judged | None, *, num: int, target: float | No
     if judged.apart < calibration.NEAR_HEADS:
         return Outcome.HEADS_INDISTINGUISHABLE
     ended = best is not None and best.stop == "noise"
-    return Outcome.NOT_ATTENTION if ended else Outcome.NOT_ESTABLISHED
+    noticeable = judged.select_error >= calibration.NOTICEABLE
+    return Outcome.NOT_ATTENTION if ended and noticeable else Outcome.NOT_ESTABLISHED
 
 
 def _noisy(judged: Judged) -> Outcome:

@@ -130,8 +130,3 @@ def memorised(fit_error: float, select_error: float) -> bool:
     (False, True, False)
     """
     return select_error > max(calibration.FAR_MORE * fit_error, calibration.NOTICEABLE)
-
-
-def rms(errors: np.ndarray) -> float:
-    """Root of the mean square."""
-    return float(np.sqrt(np.mean(errors**2)))

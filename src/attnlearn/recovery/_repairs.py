@@ -17,10 +17,10 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Attempt, Fit, Fitting, Start, Verdict
-from attnlearn.recovery._problem import Candidate, Problem, Weights, rms
+from attnlearn.recovery._problem import Candidate, Problem, Weights
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
-from attnlearn.solve._batch import unit_errors
+from attnlearn.solve._batch import typical_error
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
 from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve._heads import head_separation, head_visibility
@@ -186,7 +186,7 @@ def _repaired(fitting: Fitting, candidate: Candidate) -> tuple[Attempt, list[dic
     """The best attempt, and the steps that led to it."""
     proposed = fitting.proposed
     if candidate.refined:
-        error = rms(unit_errors(proposed.layer, fitting.side, fitting.scale))
+        error = typical_error(proposed.layer, fitting.side, fitting.scale)
         kept = Refined(proposed.layer, error, "given", 0, candidate.rank, [])
         return fitting.judged(proposed, kept), []
     fewer = without_duplicates(proposed.layer, proposed.rank)

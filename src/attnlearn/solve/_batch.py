@@ -141,9 +141,10 @@ def clipped_norms(outputs: Outputs, scale: float, small: float = calibration.SMA
     return np.clip(size, small * scale, scale if small < 1 else None)
 
 
-def total_error(layer: AttentionLayer, held: Batch) -> float:
-    """Root of the summed squared errors."""
-    return float(np.linalg.norm((layer(held.x, held.mask) - held.visible).astype(np.float64)))
+def typical_error(layer: AttentionLayer, held: Batch, scale: float) -> float:
+    """Root mean square of the sequences' errors over `scale`, the typical norm of an output: in the units of a fit's residual."""
+    errors = (layer(held.x, held.mask) - held.visible).astype(np.float64)
+    return float(np.linalg.norm(errors) / (np.sqrt(held.num) * scale))
 
 
 def example_scale(held: Batch) -> float:

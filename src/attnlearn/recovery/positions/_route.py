@@ -19,12 +19,12 @@ from attnlearn.engine import Tools
 from attnlearn.engine._pipeline import Phases
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._conclude import Units, certify_side
-from attnlearn.recovery._problem import Problem, memorised, rms
+from attnlearn.recovery._problem import Problem, memorised
 from attnlearn.recovery._statistics import looks_causal, token_support
 from attnlearn.recovery.positions._kinds import Asked
 from attnlearn.recovery.positions._search import Found, Search
 from attnlearn.scores import as_visible, words
-from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, typical_error
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve.certification import certify
 
@@ -89,7 +89,7 @@ class PositionsRoute:
             where=self.units.where,
         )
         select = problem.select_side()
-        fitted, selected = (rms(unit_errors(layer, side, scale)) for side in (fit, select))
+        fitted, selected = (typical_error(layer, side, scale) for side in (fit, select))
         floor = rounding_floor(layer, select, scale)
         stats = {"fit_error": fitted, "select_error": selected, "rounding_floor": floor}
         exact = exactness_limit(floor, select.x.dtype)

@@ -23,11 +23,11 @@ import numpy as np
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import Problem, rms
+from attnlearn.recovery._problem import Problem
 from attnlearn.recovery.positions import _calibration as own
 from attnlearn.recovery.positions._kinds import Kind
 from attnlearn.scores import Bilinear, Relative, Rotary, Rotation, Visible
-from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, unit_errors
+from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, typical_error, unit_errors
 from attnlearn.solve._calibration import TRIES
 from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve._unknowns import sequences_wanted
@@ -103,7 +103,7 @@ class Search:
         dtype = self.problem.examples.dtype
         layer = layer.astype(dtype)
         errors = unit_errors(layer, self.select, self.scale)
-        error = rms(errors)
+        error = typical_error(layer, self.select, self.scale)
         self.tools.progress.update(heads=layer.num_heads, select_error=error)
         limit = exactness_limit(rounding_floor(layer, self.select, self.scale), dtype)
         reached = float(errors.max()) <= calibration.TARGET_MARGIN * (self.problem.target or 0.0)

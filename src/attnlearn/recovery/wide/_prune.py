@@ -16,10 +16,10 @@ import numpy as np
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import Problem, memorised, rms
+from attnlearn.recovery._problem import Problem, memorised
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.wide._condense import condensed, mixed_heads
-from attnlearn.solve._batch import example_scale, unit_errors
+from attnlearn.solve._batch import example_scale, typical_error
 from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve.refinement import RefineConfig, refine
 
@@ -85,12 +85,12 @@ class Pruner:
 
     def select_error(self, layer: AttentionLayer) -> float:
         """The error of a layer on the select side."""
-        return rms(unit_errors(layer.astype(self.dtype), self.select, self.scale))
+        return typical_error(layer.astype(self.dtype), self.select, self.scale)
 
     def fit_error(self, layer: AttentionLayer) -> float:
         """The error of a layer on as many fit examples as the select side has."""
         side = self.fit.first(self.select.num)
-        return rms(unit_errors(layer.astype(self.dtype), side.astype(self.dtype), self.scale))
+        return typical_error(layer.astype(self.dtype), side.astype(self.dtype), self.scale)
 
     def without_needless(self, wide: WideFit) -> WideFit | None:
         """The fit without its needless heads, or with as many as are given; None if that explains too little.
