@@ -47,8 +47,18 @@ def test_in_python(name: str) -> None:
     [
         ("recver x", 'Did you mean "recover"?'),
         ("recover layer.safetensors --head 2", "Did you mean --heads?"),
-        ("recover layer.safetensors", "must be a recorded folder or an .npz file"),
-        ("recover nowhere", "must be a recorded folder or an .npz file, got 'nowhere'"),
+        ("recover layer.safetensors", "or an .npz file (np.savez(path, x=x, y=y)), got 'layer.safetensors'"),
+        ("recover nowhere.npz", "got 'nowhere.npz' (no such file)"),
+        ("recover model.py:make", "a model takes --layers all, got 'model.py:make'"),
+        ("recover named.npz", "named.npz must hold x and y (np.savez(path, x=x, y=y)), got inputs, outputs"),
+        ("recover empty.npz", "x: must not be empty, got 'shape (0, 4, 6)'"),
+        (
+            "inspect named.npz",
+            "path: must be a file with weights, got named.npz, which holds arrays of NumPy",
+        ),
+        ("inspect .", "got the directory . (give one of its files: layer.safetensors)"),
+        ("inspect hollow", "got the directory hollow (which holds no .safetensors or .json file)"),
+        ("demo named.npz", "folder: must be a folder to write into, got named.npz (a file has that name)"),
         ("recover . --resume", "resume: needs --checkpoint DIR"),
         ("inspect layer.safetensor", "no such file, got layer.safetensor"),
         (
@@ -69,6 +79,9 @@ def test_in_python(name: str) -> None:
 def test_on_the_command_line(words: str, message: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     LAYER.save("layer.safetensors")
+    np.savez("named.npz", inputs=X, outputs=Y)
+    np.savez("empty.npz", x=X[:0], y=Y[:0])
+    (tmp_path / "hollow").mkdir()
     assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert message in captured.err
@@ -81,6 +94,13 @@ FOUND: dict[str, tuple[Any, str]] = {
     "too few examples": (lambda: attnlearn.recover(X, Y), r"What to do: give about \d+ examples in all\."),
     "a residual left in": (lambda: attnlearn.recover(MANY, LAYER(MANY) + MANY), "the likeliest cause is “residual”: .*subtract X from Y"),
     "a wrong number of heads": (lambda: attnlearn.recover(MANY, LAYER(MANY), num_heads=1), "leave out the number of heads, which was given as 1"),
+    "outputs in another order": (lambda: attnlearn.recover(MANY, LAYER(MANY)[::-1]), "the likeliest cause is “unrelated”: nothing in the outputs of 600 sequences follows their tokens"),
+    "noise as outputs": (lambda: attnlearn.recover(MANY, np.random.default_rng(0).standard_normal(MANY.shape), num_heads=2), "check that x and y are in the same order, and that y are the outputs for x[.]"),
+    "all tokens equal": (lambda: attnlearn.recover(1 + 0 * MANY, LAYER(MANY)), r"\(all tokens are equal\)"),
+    "one token repeated": (lambda: attnlearn.recover(MANY[:, :1].repeat(4, 1), LAYER(MANY)), "each token of a sequence is a copy of the others"),
+    "few different sequences": (lambda: attnlearn.recover(np.tile(X[:7], (9, 1, 1)), np.tile(Y[:7], (9, 1, 1))), "only 7 of the 63 sequences differ from each other"),
+    "constant outputs": (lambda: attnlearn.recover(MANY, 2.0 + 0 * MANY), "the outputs are the same for every input"),
+    "outputs without attention": (lambda: attnlearn.recover(MANY, MANY @ LAYER.w[0]), r"a linear function of the tokens explains all but \de-1\d of the outputs"),
     "axes exchanged in both": (lambda: attnlearn.recover(MANY.swapaxes(1, 2), LAYER(MANY).swapaxes(1, 2)), r"6 tokens of dimension 4: if that is the wrong way round"),
     "an oracle that is not there": (lambda: attnlearn.extract(attnlearn.oracle.parse("http://127.0.0.1:9/", retries=0), 6), "connection refused"),
 }  # fmt: skip

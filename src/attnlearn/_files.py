@@ -150,10 +150,23 @@ def existing_file(path: str | os.PathLike[str], parameter: str = "path") -> Path
     except (OSError, ValueError):  # a name with a zero byte is a ValueError
         mode = 0
     if stat.S_ISDIR(mode):
-        raise ValueError(f"{parameter}: must be a file, got the directory {target}")
+        raise ValueError(f"{parameter}: must be a file, got the directory {target} ({_inside(target)})")
     if not stat.S_ISREG(mode):
         raise ValueError(f"{parameter}: no such file, got {target}")
     return target
+
+
+def _inside(folder: Path) -> str:
+    """What a folder that was given in the place of a file holds, and what to do with it."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return "which cannot be read"
+    if "manifest.json" in names:
+        return "recorded examples, which explain, conditions, recover and compress read"
+    likely = [name for name in names if name.endswith((".safetensors", ".json")) and "config" not in name]
+    some = ", ".join(likely[:4]) + (", ..." if len(likely) > 4 else "")
+    return f"give one of its files: {some}" if likely else "which holds no .safetensors or .json file"
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

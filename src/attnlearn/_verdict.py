@@ -114,8 +114,9 @@ def _reason(document: dict[str, Any], outcome: Outcome) -> str:
     """What happened, with the cause that the run knows."""
     reason = Outcome.NOT_ESTABLISHED.reason if outcome.ended_well else outcome.reason
     stats = document["stats"]
-    if isinstance(error := stats.get("error"), str):
-        return f"{reason} ({error})"
+    for known in ("error", "because"):
+        if isinstance(stats.get(known), str):
+            return f"{reason} ({stats[known]})"
     if isinstance(condition := stats.get("condition"), str):
         sides = f"{pretty(stats.get('left'), 3)} against {pretty(stats.get('right'), 3)}"
         return f"{reason} (the condition {condition} is broken: {sides})"
@@ -169,6 +170,7 @@ def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
         if told.get(cause):
             given = stats.get("given_heads")
             heads = f"; or leave out the number of heads, which was given as {given}" if given else ""
+            heads = "" if cause == "unrelated" else heads
             return f"the likeliest cause is “{cause}”: {told[cause]}{heads}"
     if outcome is Outcome.NOT_ATTENTION and isinstance(given := stats.get("given_heads"), int):
         return f"leave out the number of heads, which was given as {given}: it is then found{_turned(stats)}"

@@ -26,6 +26,7 @@ PHASES: dict[str, PhaseWords] = {
     "refine": PhaseWords("refining", "All parameters together, by Gauss-Newton steps, to the last digit."),
     "cause of the misfit": PhaseWords("looking for the cause", "What the outputs hold that no attention layer gives."),
     "one more head": PhaseWords("trying one more head", "Whether what is left of the outputs shows a further head."),
+    "unrelated outputs": PhaseWords("comparing with the tokens", "Whether the outputs have anything to do with the tokens."),
     "certify": PhaseWords("certifying", "The frozen answer on examples that were set aside and read once."),
     "crude sum": PhaseWords("estimating the sum", "The sum of all Θ, roughly."),
     "carve": PhaseWords("carving the body", "Slabs that hold every Θ, cut narrower round by round."),

@@ -182,7 +182,10 @@ def spoiled(array, value):
         ((X, Y, np.zeros((4, 3), bool)), "^mask: must keep at least one token"),
         (([[1.0], [2.0, 3.0]], Y), "^x: must be a rectangular numeric array"),
         (({"x": X}, Y), "^x: must be an array"),
-        (("no-such-folder",), "^path: must be a recorded folder or an .npz file, got 'no-such-folder'"),
+        (
+            ("no-such-folder",),
+            "^path: must be a folder .* or an .npz file .*, got 'no-such-folder' .no such file",
+        ),
         ((X, "file.npz"), "^y: must be an array of outputs"),
     ],
 )

@@ -41,7 +41,7 @@ EXPECTED: dict[str, tuple[Outcome, list[list[str]]]] = {
     "opposite pairs": (RECOVERED, [[*TWICE, *LATER]]),
     "few examples": (
         Outcome.TOO_FEW_EXAMPLES,
-        [["moment", "suggested count", "wide search after the moment"]],
+        [["moment", "suggested count", "wide search after the moment", "unrelated outputs"]],
     ),
     "many heads": (RECOVERED, [MOMENT]),
     "noise": (RECOVERED, [NOISE]),

@@ -54,7 +54,7 @@ def test_every_row_says_when_it_runs():
 @pytest.mark.parametrize("table", TABLES)
 def test_what_proposes_nothing_comes_after_what_finds_heads(table):
     names = [row.name for row in TABLES[table]]
-    assert names[-1] == "one more head"
+    assert names[-2:] == ["one more head", "unrelated outputs"]
     assert "cause of the misfit" in names
 
 
@@ -144,6 +144,8 @@ def test_which_data_a_row_suits(row, directions, changes, options, why):
             Trail(needs={"moment": FEW}),
             "the moment would show heads in so many examples",
         ),
+        ("unrelated outputs", Trail(), None),
+        ("unrelated outputs", Trail(fits=(MISFIT,)), "a layer was fitted"),
         ("one more head", Trail(), "there is no fit to add a head to"),
         ("one more head", Trail(fits=(MISFIT,)), None),
         ("one more head", Trail(fits=(MISFIT,), needs={"cause of the misfit": NO_CAUSE}), None),

@@ -18,8 +18,7 @@ def compare(a: Path, b: Path, data: Path | None = None, /, *, json: Json = None)
     b
         A safetensors file with the layer to compare it with; distances are relative to its heads.
     data
-        A folder of recorded activations, or an .npz file with x and y: only what these tokens can show is compared. Without it the span that a
-        recovered layer's file keeps is used, if there is one.
+        A folder of recorded activations, or an .npz file with x and y: only what these tokens can show is compared. Without it the span that a recovered layer's file keeps is used, if there is one.
     """
     import attnlearn
 

@@ -31,7 +31,7 @@ def demo(
 
     console, options = Console(quiet=quiet), Long(quiet=quiet)
     truth, about, tokens, num = _random() if layer is None else _given(layer)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     console.text(
         f"{about} Its weights are hidden: recover sees {num:,} random inputs and the layer's outputs."
     )
@@ -49,6 +49,15 @@ def demo(
     console.text(f"\nOpen the report in a browser:\n{page.as_uri()}")
     console.text("Then try your own: attnlearn recover DATA --report report.html, or attnlearn record --help")
     return _code(solution)
+
+
+def _make(folder: Path) -> None:
+    """The folder for everything, before any work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "a file has that name" if folder.is_file() else error.strerror
+        raise ValueError(f"folder: must be a folder to write into, got {folder} ({why})") from error
 
 
 def _given(path: Path) -> tuple[Any, str, int, int]:

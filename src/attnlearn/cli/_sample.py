@@ -43,6 +43,8 @@ def sample(
         Distribution of the tokens.
     noise
         Standard deviation of Gaussian noise added to the outputs, relative to their root mean square.
+    dtype
+        Precision of the tokens and of the outputs.
     """
     import numpy as np
 

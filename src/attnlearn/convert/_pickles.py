@@ -28,6 +28,8 @@ def is_pickle(path: Path) -> bool:
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """The tensors of a torch checkpoint by name."""
+    if path.suffix == ".npz":  # a zip archive too
+        raise ValueError(f"path: must be a file with weights, got {path}, which holds arrays of NumPy")
     way = "save it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
     try:
         import torch

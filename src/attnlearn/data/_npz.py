@@ -89,7 +89,12 @@ def _read(
 ) -> dict[str, np.ndarray]:
     names = set(archive.namelist())
     whole = all(f"{name}.npy" in names for name in needed)
-    _refuse(whole, "path", f"{path.name} must hold {' and '.join(needed)}", sorted(names)[:6])
+    held = ", ".join(name.removesuffix(".npy") for name in sorted(names)[:6]) or "nothing"
+    if not whole:
+        saved = ", ".join(f"{name}={name}" for name in needed)
+        raise _Refused(
+            f"path: {path.name} must hold {' and '.join(needed)} (np.savez(path, {saved})), got {held}"
+        )
     wanted = [name for name in (*needed, *optional) if f"{name}.npy" in names]
     members = [_member(path, archive, name) for name in wanted]
     stored = {m.name: mapped and m.info.compress_type == zipfile.ZIP_STORED for m in members}
@@ -113,8 +118,9 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str) -> _Member:
         begin = handle.tell()
     plain = dtype.kind in "fiub" and dtype.itemsize > 0
     _refuse(plain, name, "must hold numbers, not pickled objects or text", str(dtype)[:40])
-    fits = min(shape, default=0) >= 1 and begin + math.prod(shape) * dtype.itemsize == info.file_size
-    _refuse(fits, name, "must be non-empty and as long as its header says", info.file_size)
+    _refuse(0 not in shape and shape != (), name, "must not be empty", f"shape {shape}")
+    fits = min(shape) >= 1 and begin + math.prod(shape) * dtype.itemsize == info.file_size
+    _refuse(fits, name, "must be as long as its header says", info.file_size)
     return _Member(name, info, begin, shape, fortran, dtype)
 
 

@@ -45,10 +45,11 @@ class Recorded(Examples):
         if self.path.is_dir():
             super().__init__(self._open_folder())
             return
-        require(self.path.is_file(), "path", "must be a recorded folder or an .npz file", str(self.path))
-        require(
-            self.path.suffix == ".npz", "path", "must be a recorded folder or an .npz file", str(self.path)
-        )
+        rule = "must be a folder that attnlearn record or sample wrote, or an .npz file (np.savez(path, x=x, y=y))"
+        there = "" if self.path.is_file() else " (no such file)"
+        if there or self.path.suffix != ".npz":
+            model = "; a model takes --layers all" if ".py:" in self.path.name else ""
+            raise ValueError(f"path: {rule}{model}, got {str(self.path)!r}{there}")
         super().__init__([open_npz(self.path, memory)])
 
     def _open_folder(self) -> list[Shard]:

@@ -49,8 +49,11 @@ HEAVY_TAILS = 1.0
 degrees: the measured floor falls from 4 to 18 times the computed one to 1.0 to 2.3 times. With 10 degrees (kurtosis 1) both take
 the same time."""
 LINEAR_SHARE = {"float32": 1e-9, "float64": 1e-12}
-"""Share of the output variance left by the linear fit below which the attention is invisible: the fit is computed in float32
-products with float64 sums, and float32 outputs carry 1e-14 of rounding."""
+"""Share of the output variance left by the linear fit below which the attention is invisible: float32 outputs carry 1e-14 of
+rounding."""
+LINEAR_DIGITS = 1e-9
+"""Share left by the linear fit below which it is made again in float64. In float32 a linear function of the tokens leaves 1e-12 (d = 6,
+own token or mean of all), in float64 1e-31."""
 
 # --- moment ----------------------------------------------------------------------------------------------
 ABOVE_FLOOR = 1.2

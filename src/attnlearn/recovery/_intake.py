@@ -6,6 +6,7 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.data import Examples
 from attnlearn.engine import array_hash
@@ -27,6 +28,17 @@ def independent_units(examples: Examples, groups: ArrayLike | None) -> tuple[np.
     names = [sequence_names(x, mask) for x, _, mask in examples.chunks(rows)]
     units = merged_units(np.concatenate(names), members)
     return units, "group" if groups is not None else "input" if units is None else "distinct input"
+
+
+def few_distinct(distinct: int, examples: Examples) -> Solution:
+    """The end of a run on so few different sequences that they cannot be split."""
+    sample = examples.take(np.arange(min(examples.num, calibration.LEAST_ROWS)))
+    tokens = sample.x.reshape(-1, examples.dim) if sample.mask is None else sample.x[sample.mask]
+    if (tokens == tokens[:1]).all():
+        return Solution.failed(Outcome.TOKENS_DEGENERATE, distinct=distinct, because="all tokens are equal")
+    told = f"only {distinct} of the {examples.num:,} sequences differ from each other"
+    needed = calibration.CERTIFIED_LEAST
+    return Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=needed, because=told)
 
 
 def check_range(examples: Examples) -> None:

@@ -1,4 +1,4 @@
-"""Rows that look for heads by regression: the wide search (`wide/`), one more head (`_growth`), and the cause of a misfit."""
+"""Rows that look for heads by regression: the wide search (`wide/`), one more head (`_growth`), and causes of failure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from attnlearn.solve._diagnose import Cause, Diagnosis, diagnose
 from attnlearn.solve._heads import head_separation
 from attnlearn.solve._split import Split
 from attnlearn.solve._unknowns import unknowns
+from attnlearn.solve.noise import unrelated
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,26 @@ class OneMoreHead(Proposer):
         layer = with_random_head(signals, now.found, rng)
         candidate = Candidate(Weights.of(layer), None, self.name, tentative=True)
         return Proposal(candidate, evidence={"heads": heads, "start": now.start})
+
+
+@dataclass(frozen=True)
+class UnrelatedOutputs(Proposer):
+    """Whether the outputs have anything to do with the tokens. It proposes nothing."""
+
+    name: str = "unrelated outputs"
+    when: str = "no layer was found"
+
+    def wanted(self, problem: Problem, signals: Signals, trail: Trail) -> str | None:
+        """When there is no fit."""
+        return None if trail.best is None else "a layer was fitted"
+
+    def propose(self, problem: Problem, signals: Signals, trail: Trail, tools: Tools) -> Proposal:
+        """The cause, if nothing in the outputs follows the tokens."""
+        found = unrelated(problem.fit_side(LOOK_MOST), signals.causal)
+        if found is None:
+            return Proposal(evidence={"outputs": "follow the tokens, or are too few to tell"})
+        said = {"diagnosis": Diagnosis((found,)).to_json()}
+        return Proposal(need=Need(Outcome.NOT_ATTENTION, cause=found.name, evidence=said), evidence=said)
 
 
 def _too_many(directions: int, most: int) -> str | None:

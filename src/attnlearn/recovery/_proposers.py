@@ -10,6 +10,7 @@
 | cause of the misfit | the best fit leaves structure |
 | wide search after the moment | nothing explains the outputs, and no known cause is in the way |
 | one more head | what the best fit leaves may be a head |
+| unrelated outputs | no layer was found |
 
 A table ends at the first fit that is exact or on target. To add an idea, write a `Proposer` and give it a row.
 """
@@ -21,6 +22,7 @@ from attnlearn.recovery._of_search import (
     MisfitCause,
     OneMoreHead,
     ResidualConnection,
+    UnrelatedOutputs,
     WideSearch,
     WideSearchLater,
 )
@@ -35,8 +37,9 @@ TABLES: dict[str, tuple[Proposer, ...]] = {
         MisfitCause(),
         WideSearchLater(),
         OneMoreHead(),
+        UnrelatedOutputs(),
     ),
-    "moment": (*_FROM_MOMENT, MisfitCause(), OneMoreHead()),
-    "wide": (WideSearchLater(), MisfitCause(), OneMoreHead()),
+    "moment": (*_FROM_MOMENT, MisfitCause(), OneMoreHead(), UnrelatedOutputs()),
+    "wide": (WideSearchLater(), MisfitCause(), OneMoreHead(), UnrelatedOutputs()),
 }
 """The tables of the methods that look for heads in the data; sculpting and a given start have their own."""

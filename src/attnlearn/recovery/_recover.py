@@ -26,13 +26,13 @@ from attnlearn.data import as_examples
 from attnlearn.data._intake import is_data_model
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, handed_over, learn
 from attnlearn.engine._threads import limited_blas
-from attnlearn.recovery._calibration import ACCURACY, CERTIFIED_LEAST, WIDTHS
+from attnlearn.recovery._calibration import ACCURACY, WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
 from attnlearn.recovery._explain import planned
 from attnlearn.recovery._from_block import from_block, is_block
-from attnlearn.recovery._intake import check_range, check_start, independent_units
+from attnlearn.recovery._intake import check_range, check_start, few_distinct, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from, method_with
 from attnlearn.recovery._outcome import WEAK, outcome, unmet_need
 from attnlearn.recovery._plan import Size, make_plan, parse_memory
@@ -173,8 +173,7 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
         causal, num_heads = start.causal, start.num_heads
     members, unit = independent_units(examples, given.groups)
     if unit == "distinct input" and members is not None and members.max() + 1 < FEWEST_UNITS <= examples.num:
-        distinct = int(members.max()) + 1
-        return Solution.failed(Outcome.TOO_FEW_EXAMPLES, distinct=distinct, examples_needed=CERTIFIED_LEAST)
+        return few_distinct(int(members.max()) + 1, examples)
     split = Split.make(examples.num, groups=members, unit=unit, seed=given.seed)
     size = Size(num_heads or WIDTHS[0])
     plan = make_plan(examples, len(split.fit), size, given.drawn is not None, given.memory)
@@ -237,7 +236,7 @@ class Recovery(Learner):
             asked: dict[str, Any] = {} if need.examples is None else {"examples_needed": need.examples}
             if ended is Outcome.ATTENTION_TOO_WEAK and need.examples is None:
                 asked["remedy"] = WEAK[self.problem.examples.dtype.name]
-            return Solution(None, ended, stats=need.evidence | asked)
+            return Solution(None, ended, stats=asked | need.evidence)
         extra = None if self.method.check is None else self.method.check(trail)
         made = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
         return Solution(layer, made.outcome, made.certificate, stats=made.stats)

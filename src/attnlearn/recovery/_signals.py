@@ -24,7 +24,7 @@ from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._own_token import own_token
 from attnlearn.recovery._problem import Need, Problem
-from attnlearn.recovery._statistics import dependence, linear_rest, looks_causal, token_support
+from attnlearn.recovery._statistics import Rest, dependence, linear_rest, looks_causal, token_support
 from attnlearn.solve._calibration import CAUSAL
 from attnlearn.solve._tokens import repeated
 from attnlearn.solve._unknowns import unknowns
@@ -158,7 +158,8 @@ def _measured(
     r, out = white.directions, examples.out_dim
     seen = {"examples": len(some), "tokens": examples.tokens, "support_rank": r}
     if r <= 1 or examples.tokens <= 1:
-        return Need(Outcome.TOKENS_DEGENERATE, evidence=seen)
+        varied = "all tokens are equal" if r == 0 else "all tokens lie on one line"
+        return Need(Outcome.TOKENS_DEGENERATE, evidence=seen | {"because": varied})
     causal = looks_causal(examples, some) if problem.causal is None else bool(problem.causal)
     found = dependence(examples, some, white, causal, tools.engine)
     rest = linear_rest(examples, some, white, causal, found.linear)
@@ -180,10 +181,20 @@ def _measured(
     )
     between = np.abs(found.position_correlation[~np.eye(examples.tokens, dtype=bool)])
     if between.min() > 1 - CAUSAL:
-        return Need(Outcome.TOKENS_DEGENERATE, evidence=signals.evidence())
+        alike = {"because": "each token of a sequence is a copy of the others, or nearly so"}
+        return Need(Outcome.TOKENS_DEGENERATE, evidence=signals.evidence() | alike)
     if rest.share < calibration.LINEAR_SHARE[examples.dtype.name]:
-        return Need(Outcome.ATTENTION_TOO_WEAK, evidence=signals.evidence())
+        return Need(Outcome.ATTENTION_TOO_WEAK, evidence=signals.evidence() | _invisible(rest))
     return signals
+
+
+def _invisible(rest: Rest) -> dict[str, str]:
+    """Why no attention shows in the outputs."""
+    if rest.output_scale == 0:
+        remedy = "check which outputs were taken, for those of a layer change with its tokens"
+        return {"because": "the outputs are the same for every input", "remedy": remedy}
+    left = f"all but {rest.share**0.5:.0e} of the outputs"
+    return {"because": f"a linear function of the tokens explains {left}"}
 
 
 def sequences_wanted(examples: Examples) -> int:

@@ -9,8 +9,9 @@ Cost: two passes over some thousands of the examples given, O(N k d^2) each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -170,26 +171,54 @@ class Rest(NamedTuple):
 def linear_rest(
     examples: Examples, fit: np.ndarray, white: Whitening, causal: bool, linear: Float[np.ndarray, "f o"]
 ) -> Rest:
-    """What the linear fit leaves on some of the examples."""
-    o = examples.out_dim
-    rest, outputs = np.zeros((o, o)), np.zeros((o, o))
-    total, rows = np.zeros(o), 0
-    linear = linear.astype(np.float32)
-    wanted = calibration.PLENTY * max(o, 128)
+    """What the linear fit leaves on some of the examples; a fit in float64 replaces one that float32 limits."""
+    wanted = calibration.PLENTY * max(examples.out_dim, 128)
     some = fit[:: max(1, len(fit) * examples.tokens // wanted)]
+    rest = _left(examples, some, white, causal, linear.astype(np.float32))
+    learned_by_heart = len(some) * examples.tokens < calibration.CLEAR * len(linear)
+    if rest.share >= calibration.LINEAR_DIGITS or learned_by_heart:
+        return rest
+    return _left(examples, some, white, causal, _refitted(examples, some, white, causal))
+
+
+def _refitted(
+    examples: Examples, some: np.ndarray, white: Whitening, causal: bool
+) -> Float[np.ndarray, "f o"]:
+    """The linear fit of some examples by least squares in float64."""
+    parts = [(phi[real], y[real]) for phi, y, real in _linear_rows(examples, some, white, causal, np.float64)]
+    phi, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return np.linalg.lstsq(phi, y, rcond=None)[0]
+
+
+def _linear_rows(
+    examples: Examples, some: np.ndarray, white: Whitening, causal: bool, dtype: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+    """Linear features, outputs and which rows are real, chunk by chunk."""
     for x, y, mask in examples.chunks(_CHUNK, some):
-        z = white.tokens(x, np.float32)
+        z = white.tokens(x, dtype)
         z = z if mask is None else z * mask[..., None]
         phi = linear_features(z, visible_keys(x.shape[1], mask, causal))
         real = slice(None) if mask is None else mask.reshape(-1)
-        y = y.reshape(-1, o).astype(np.float64)[real]
-        residual = y - (phi.reshape(-1, phi.shape[2]) @ linear)[real]
+        yield phi.reshape(-1, phi.shape[2]), y.reshape(-1, y.shape[2]).astype(np.float64), real
+
+
+def _left(examples: Examples, some: np.ndarray, white: Whitening, causal: bool, linear: np.ndarray) -> Rest:
+    """What given coefficients leave, computed in their precision."""
+    o = examples.out_dim
+    origin = examples.take(some[:1]).y[0, 0].astype(np.float64)
+    rest, total, square, size, rows = np.zeros((o, o)), np.zeros(o), 0.0, 0.0, 0
+    for phi, y, real in _linear_rows(examples, some, white, causal, linear.dtype):
+        residual = (y - phi @ linear)[real]
+        about = y[real] - origin  # the spread must not drown in the square of the mean
         rest += residual.T @ residual
-        outputs += y.T @ y
-        total += y.sum(axis=0)
-        rows += len(y)
-    variance = max(np.trace(outputs) / rows - np.sum((total / rows) ** 2), np.finfo(float).tiny)
+        total += about.sum(axis=0)
+        square += np.sum(about**2)
+        size += np.sum(y[real] ** 2)
+        rows += len(about)
+    variance = max(square / rows - np.sum((total / rows) ** 2), 0.0)
     covariance = rest / rows
+    if variance <= (4 * np.finfo(examples.dtype).eps) ** 2 * size / rows:  # equal, but for rounding
+        return Rest(covariance, 0.0, 0.0)
     return Rest(covariance, float(np.trace(covariance) / variance), float(np.sqrt(variance)))
 
 

@@ -110,7 +110,7 @@ def as_document(source: Any) -> dict[str, Any]:
     schema = source.get("schema") if isinstance(source, dict) else None
     require(
         isinstance(schema, str) and schema.startswith("attnlearn/"),
-        "path", "must be a JSON result of attnlearn (with a schema)", schema,
+        "path", "must be a JSON result of attnlearn, as --json writes it", f"the schema {schema!r}",
     )  # fmt: skip
     versions, version = VERSIONS.get(str(schema), (1,)), source.get("version")
     require(version in versions, "path", f"must have version {' or '.join(map(str, versions))}", version)

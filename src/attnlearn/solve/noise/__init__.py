@@ -3,6 +3,7 @@
 from attnlearn.solve.noise._bits import bits_in_use, precision_of
 from attnlearn.solve.noise._certify import NoisyCertificate, certify_noisy
 from attnlearn.solve.noise._test_of_fit import Fitness, TestOfFit, some_sequences
+from attnlearn.solve.noise._unrelated import unrelated
 
 __all__ = [
     "Fitness",
@@ -12,4 +13,5 @@ __all__ = [
     "certify_noisy",
     "precision_of",
     "some_sequences",
+    "unrelated",
 ]
