@@ -19,15 +19,18 @@ from attnlearn.scores._near_gauge import Coordinates, coordinates
 from attnlearn.scores._pairs import Extended, balanced, moved
 from attnlearn.scores._products import pair, project, project_back
 from attnlearn.scores._protocol import Affine, Reach, Shown
-from attnlearn.scores._rotation import Rotation, as_positions, tables
+from attnlearn.scores._rotation import Rotation, as_positions, turn
 from attnlearn.scores._visible import value_directions
 
 
 class Kept(NamedTuple):
-    """What derivatives on one chunk need: extended tokens, the rotation, turned queries and keys (n, k, m, width)."""
+    """What derivatives on one chunk need: extended tokens, exp(i angle) of their positions, turned queries and keys.
+
+    Queries and keys (n, k, m, width) are in the order of `Rotation.beside`; products of one with the other do not show it.
+    """
 
     x: np.ndarray
-    tables: tuple[np.ndarray, np.ndarray]
+    turns: np.ndarray
     queries: np.ndarray
     keys: np.ndarray
 
@@ -138,16 +141,17 @@ class Rotary:
         """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
         n, k, _ = x.shape
         extended = np.concatenate([x, np.ones((n, k, 1), x.dtype)], axis=-1)
-        table = tables(self.rotation, as_positions(positions, n, k), x.dtype)
-        queries, keys = (self.rotation.turned(project(extended, f), table) for f in (self.a, self.b))
-        kept = Kept(extended, table, queries, keys)
-        return pair(queries, keys), kept
+        turns = self.rotation.turns(as_positions(positions, n, k), self.heads, x.dtype)
+        queries, keys = self._turned(self, extended, turns)
+        return pair(queries, keys), Kept(extended, turns, queries, keys)
+
+    def _turned(self, scores: Rotary, x: np.ndarray, turns: np.ndarray) -> list[np.ndarray]:
+        """Queries and keys of extended tokens, turned by their positions."""
+        return [turn(project(x, self.rotation.beside(factor)), turns) for factor in (scores.a, scores.b)]
 
     def jvp(self, tangent: Rotary, kept: Kept) -> np.ndarray:
         """The change of the scores along a tangent."""
-        queries, keys = (
-            self.rotation.turned(project(kept.x, factor), kept.tables) for factor in (tangent.a, tangent.b)
-        )
+        queries, keys = self._turned(tangent, kept.x, kept.turns)
         change = pair(queries, kept.keys)
         change += pair(kept.queries, keys)
         return change
@@ -158,8 +162,8 @@ class Rotary:
         by_head = change.transpose(0, 2, 1, 3)
         np.matmul(by_head, kept.keys.transpose(0, 2, 1, 3), out=a.transpose(0, 2, 1, 3))
         np.matmul(by_head.swapaxes(2, 3), kept.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
-        cos, sin = kept.tables
-        a, b = (project_back(kept.x, self.rotation.turned(g, (cos, -sin))) for g in (a, b))
+        back = kept.turns.conj()
+        a, b = (self.rotation.apart(project_back(kept.x, turn(g, back))) for g in (a, b))
         return Rotary(a, b, self.rotation)
 
     # --- rank and counts ----------------------------------------------------------------------------------

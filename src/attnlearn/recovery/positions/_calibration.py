@@ -4,11 +4,14 @@
 ROUGH_STEPS, ROUGH_INNER = 24, 40
 """Steps and inner steps of the wide fit. Six heads for four in 32 dimensions leave 1.4 % of the outputs after that many, three for two in
 twelve 2 and 6 %: enough for the cost of a drop to tell which heads are needed."""
-FINE_STEPS, FINE_INNER = 12, 120
-"""Steps of the fit without needless heads, before orientations are tried. From there a fit in the right piece is exact or nearly so; in the
-wrong one more steps are wasted (40 of them took 30 of 44 CPU seconds)."""
-TURN_STEPS = 6
-"""Steps after a pair was conjugated: the error falls by a third or more within four of them when that was right."""
+FINE_STEPS, FINE_INNER = 4, 120
+"""Steps of one round of the fit without needless heads. In the right piece it is exact after one to three rounds."""
+GAINED = 0.7
+"""Error of a round relative to the one before, above which orientations are tried: in the wrong piece errors stay at 1e-3."""
+TURN_STEPS = 2
+"""Steps after a pair was conjugated. When that was right, the error falls by the share of this head: tenfold if it is the last one."""
+ROUNDS = 2
+"""Rounds over all heads: what is left after the first shows clearly in the second."""
 LAST_STEPS = 40
 """Steps of the last fit. From 1 % off along slow frequencies eight were enough."""
 HOPELESS = 0.3

@@ -78,10 +78,21 @@ class Search:
             yield wide._replace(enough=False), entry
             return
         for kept in self.remaining(wide.layer, wide.error):
-            found = self.refined(wide.layer.chosen(kept).form, own.FINE_STEPS, own.FINE_INNER)
-            if found.error <= own.NEARLY:
-                found = self.oriented(found)
+            found = self.settled(wide.layer.chosen(kept).form)
             yield found, entry | {"left": len(kept), "left_error": found.error}
+
+    def settled(self, scores: Any) -> Found:
+        """The fit near these scores: steps until they hardly help, then the orientation of slow pairs, then all the steps it takes."""
+        best = self.refined(scores, own.FINE_STEPS, own.FINE_INNER)
+        while not best.enough and not self.tools.out_of_time:
+            found = self.refined(best.layer.form, own.FINE_STEPS, own.FINE_INNER)
+            gained, best = found.error <= own.GAINED * best.error, min(best, found, key=lambda fit: fit.error)
+            if not gained:
+                break
+        if best.enough or best.error > own.NEARLY:
+            return best
+        best = self.oriented(best)
+        return best if best.enough else self._closer(best)
 
     def refined(self, scores: Any, steps: int, inner: int) -> Found:
         """Gauss-Newton from these scores."""
@@ -122,15 +133,25 @@ class Search:
         return sorted((sets[place] for place in leaps[: calibration.FEW]), key=len)
 
     def oriented(self, best: Found) -> Found:
-        """The fit after conjugating the slowest pair of each head whose fit gains by it."""
+        """The fit after conjugating the slowest pair of each head whose fit gains by it.
+
+        Heads in the wrong piece have about equal shares of the squared error; half of such a share must go. A tenth is left when the
+        last one is right.
+        """
         if not isinstance(self.kind, Rotation) or self.kind.pairs == 0:
             return best
-        for head in range(best.layer.num_heads):
-            if best.enough or self.tools.out_of_time:
+        share = np.sqrt(1 - 1 / (2 * best.layer.num_heads))
+        for _ in range(own.ROUNDS):
+            before = best.error
+            for head in range(best.layer.num_heads):
+                turned = self.refined(conjugated(best.layer.form, head), own.TURN_STEPS, own.FINE_INNER)
+                last = turned.enough or turned.error < calibration.DIGIT * best.error
+                best = turned if turned.error < share * best.error else best
+                if last or self.tools.out_of_time:
+                    return best
+            if best.error == before:
                 break
-            turned = self.refined(conjugated(best.layer.form, head), own.TURN_STEPS, own.FINE_INNER)
-            best = turned if turned.error < calibration.NEARLY_ALL * best.error else best
-        return best if best.enough else self._closer(best)
+        return best
 
     def _closer(self, best: Found) -> Found:
         found = self.refined(best.layer.form, own.LAST_STEPS, own.FINE_INNER)
