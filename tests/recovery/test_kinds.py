@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
 from itertools import groupby
@@ -68,13 +69,15 @@ DECIDED_BY_ROUNDING: dict[str, list[tuple[Outcome, list[str]]]] = {
 }
 
 
-def solved(name: str, seed: int, **options) -> tuple[Solution, float]:
+def run(name: str, seed: int, **options) -> tuple[Solution, float]:
     """The solution of one kind, and the seconds that it took."""
     x, y, keywords = KINDS[name](np.random.default_rng([seed, list(KINDS).index(name)]))
     began = time.perf_counter()
     found = recover(x, y, raise_on_failure=False, **keywords, **options)
     return found, time.perf_counter() - began
 
+
+solved = functools.cache(run)
 
 ROWS = [pytest.param(name, marks=[pytest.mark.slow] if name == "parity" else []) for name in KINDS]
 """Parity takes minutes: the wide search is made."""
@@ -152,11 +155,11 @@ def test_a_run_that_was_cut_after_any_phase_ends_in_the_same_bytes(seed, tmp_pat
     kept.mkdir()
     with monkeypatch.context() as patch:
         copied_after_every_save(tmp_path / "saved", kept, patch)
-        whole, _ = solved("parallel W", seed, checkpoint=tmp_path / "saved")
+        whole, _ = run("parallel W", seed, checkpoint=tmp_path / "saved")
     cuts = sorted(kept.iterdir(), key=lambda path: int(path.name))
     assert len(cuts) >= len(whole.phases) - 1  # rows that were skipped are phases too
     for cut in cuts:
-        resumed, _ = solved("parallel W", seed, checkpoint=cut)
+        resumed, _ = run("parallel W", seed, checkpoint=cut)
         assert resumed.outcome is whole.outcome
         assert [phase.name for phase in resumed.phases] == [phase.name for phase in whole.phases]
         for first, second in zip(whole.layer.parameters, resumed.layer.parameters, strict=True):

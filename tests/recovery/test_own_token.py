@@ -159,6 +159,7 @@ def one_head_on_its_own_token(seed: int) -> AttentionLayer:
     return AttentionLayer(strong, np.concatenate([np.eye(DIM)[None], usual.w]))
 
 
+@pytest.mark.slow
 def test_a_head_that_copies_its_own_token_is_told_from_a_skip_by_the_fit(rng, seed):
     x = rng.standard_normal((30, DIM))[rng.integers(30, size=(2_000, 5))]
     truth = one_head_on_its_own_token(seed)

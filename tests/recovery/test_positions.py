@@ -73,6 +73,7 @@ def test_heads_and_mask_are_found(seed, rng):
     assert distance(solution.layer, layer, offsets=range(1 - K, 1)).theta < 1e-8
 
 
+@pytest.mark.slow
 def test_a_wrong_kind_claims_no_small_error(seed, rng):
     """Rotary data fitted with other frequencies: the function error is what it is, and nothing is established."""
     base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=True)

@@ -79,6 +79,7 @@ def test_weak_attention_whose_heads_the_first_order_does_not_tell_apart(scale: f
     assert distance(found.layer, truth).max < 1e-6
 
 
+@pytest.mark.slow
 def test_heads_a_hundredth_apart_are_told_apart(seed: int, rng) -> None:
     layer = AttentionLayer.random(2, 8, seed=seed)
     truth = layer.replace(theta=np.stack([layer.theta[0], layer.theta[0] + 0.01 * layer.theta[1]]))

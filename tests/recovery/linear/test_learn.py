@@ -39,6 +39,7 @@ def test_twenty_of_twenty_layers_at_d_8(case):
     assert relative(solution.layer, truth, fresh) < 1e-10
 
 
+@pytest.mark.slow
 def test_a_layer_at_d_16():
     rng = np.random.default_rng(0)
     truth = LinearAttentionLayer.random(4, 16, rank=4)

@@ -132,6 +132,7 @@ def test_a_given_number_of_heads_is_what_is_left(rng, seed) -> None:
     assert not short.certified
 
 
+@pytest.mark.slow
 def test_noise_is_what_the_search_may_leave(rng, seed) -> None:
     truth = AttentionLayer.random(3, 8, bias=True, seed=seed)
     x = rng.standard_normal((24, 8))[rng.integers(24, size=(3_000, 5))]
