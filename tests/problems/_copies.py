@@ -195,7 +195,7 @@ def giant_group(rng):
 
 
 def documents(rng):
-    """Documents of many sequences, given as groups; the last ones of each are another layer's."""
+    """Documents of many sequences, given as groups; some documents, at least one, are another layer's."""
     d, k, m = 8, int(rng.integers(3, 6)), int(rng.integers(1, 3))
     layer, other = random_layer(rng, d, m), random_layer(rng, d, m)
     seed, share, size = (
@@ -207,7 +207,8 @@ def documents(rng):
     def draw(num: int, side: int) -> Fresh:
         g = np.random.default_rng([seed, side])
         groups = np.arange(num) // size
-        odd = (g.random(num // size + 1) < share)[groups]
+        chance = g.random(num // size + 1)
+        odd = ((chance < share) | (chance == chance.min()))[groups]
         x = g.standard_normal((num, k, d))
         return Fresh(x, np.where(odd[:, None, None], forward(other, x), forward(layer, x)), None, groups)
 

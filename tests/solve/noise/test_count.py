@@ -16,9 +16,9 @@ from attnlearn.solve.refinement import RefineConfig, refine
 from ._problems import TRUTH, fitted, setting, status
 
 
-def counted(at: Setting, fraction: float = 0.95, deadline: float | None = None):
+def counted(at: Setting, fraction: float = 0.95, carried_by: float = 500.0, deadline: float | None = None):
     c1 = Claim("C1", "", True, {"examples": at.held.num, "fraction": fraction})
-    return count.count_beside_errors(at, c1, deadline)
+    return count.count_beside_errors(at, c1, carried_by, deadline)
 
 
 def test_the_true_number_is_established_within_its_limits(rng):
@@ -57,6 +57,12 @@ def test_inputs_that_were_not_looked_at_keep_it_open(rng):
     claim, checks, _ = counted(setting(*fitted(rng, fresh=200)), fraction=0.1)
     assert not claim.established
     assert [code for code, found in status(checks).items() if found is Status.FAILS] == ["C2.evidence"]
+
+
+def test_errors_that_a_few_sequences_carry_keep_it_open(rng):
+    claim, checks, _ = counted(setting(*fitted(rng, fresh=200)), carried_by=count.CARRIED_BY - 1)
+    assert not claim.established
+    assert [code for code, found in status(checks).items() if found is Status.FAILS] == ["C2.influence"]
 
 
 def test_nothing_is_looked_at_once_the_time_is_over(rng):

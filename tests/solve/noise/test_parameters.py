@@ -9,7 +9,7 @@ import pytest
 
 from attnlearn._certificate import Claim, Status
 from attnlearn.solve.noise._halves import Halves, fit_halves
-from attnlearn.solve.noise._parameters import CARRIED_BY, parameters_beside_errors
+from attnlearn.solve.noise._parameters import parameters_beside_errors
 from attnlearn.solve.noise._setting import CONFIDENCE, part_norms
 from attnlearn.solve.noise._spread import spread
 
@@ -46,14 +46,11 @@ def test_the_bound_covers_every_head(problem):
 
 def test_each_condition_keeps_it_open(problem):
     at, found, halves = problem
-    few = np.zeros(len(found.influence))
-    few[: int(CARRIED_BY) - 1] = 1 / (int(CARRIED_BY) - 1)
     # As far apart as no spread predicts, around the same mean: no bias.
     torn = Halves(at.layer.replace(w=1.5 * at.layer.w), at.layer.replace(w=0.5 * at.layer.w))
     cases = {
         "C3.bound": (at._replace(accuracy=1e-3), found, halves, COUNTED),
         "C3.halves": (at, found, torn, COUNTED),
-        "C3.influence": (at, replace(found, influence=few), halves, COUNTED),
         "C3.count": (at, found, halves, replace(COUNTED, established=False)),
     }
     for code, (asked, drawn, both, counted) in cases.items():

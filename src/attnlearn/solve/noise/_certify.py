@@ -61,7 +61,7 @@ def certify_noisy(
         else fit_halves(reduced, used_inside, rank=rank, deadline=deadline)
     )
     c1, checks = function_beside_errors(at, found, halves)
-    c2, count_checks, seen = count_beside_errors(at, c1, deadline)
+    c2, count_checks, seen = count_beside_errors(at, c1, found.carried_by, deadline)
     c3, parameter_checks = parameters_beside_errors(at, found, halves, c2, support)
     certificate = Certificate((c1, c2, c3), (*checks, *count_checks, *parameter_checks), seen.rival)
     return NoisyCertificate(certificate, _figures(at, found))

@@ -12,9 +12,6 @@ from attnlearn.solve.noise._setting import CONFIDENCE, LATE, Setting, part_norms
 from attnlearn.solve.noise._spread import Spread
 
 SCARCE = "there are too few examples for two halves"
-CARRIED_BY = 30.0
-"""Sequences of equal influence below which the normal approximation is not trusted: a few foreign sequences leave about as many as they
-are, honest noise 250 and more of 1,500."""
 
 
 def parameters_beside_errors(
@@ -27,7 +24,7 @@ def parameters_beside_errors(
     heads = np.maximum(bounds["theta"], bounds["w"])
     worst, bias = float(heads.max()), float(max(bounds["query_bias"].max(), bounds["output_bias"].max()))
     bias = bias if bias <= at.accuracy else None
-    checks = _checks(at, worst, surprise, found.carried_by, counted)
+    checks = _checks(at, worst, surprise, counted)
     value = {
         "bound": max(worst, bias or 0.0), "weights": worst, "heads": heads.tolist(), "biases": bias, "proved": False, "rank": at.rank,
     }  # fmt: skip
@@ -48,7 +45,7 @@ def _not_bounded(why: str) -> tuple[Claim, list[Check]]:
     return Claim("C3", f"the error of the parameters is not bounded: {why}", False), [missing]
 
 
-def _checks(at: Setting, worst: float, surprise: float, carried_by: float, counted: Claim) -> list[Check]:
+def _checks(at: Setting, worst: float, surprise: float, counted: Claim) -> list[Check]:
     """What C3 rests on, with the worst bound of a head and the largest difference of the halves."""
     return [
         Check.compare(
@@ -60,10 +57,6 @@ def _checks(at: Setting, worst: float, surprise: float, carried_by: float, count
         ),
         Check.compare(
             "C3.halves", surprise, 1.0, unit="of what is predicted", text="largest difference between the fits of two halves"
-        ),
-        Check.compare(
-            "C3.influence", carried_by, CARRIED_BY, unit="sequences",
-            text="sequences of equal influence that would carry as much", at_most=False,
         ),
         Check.compare("C3.count", int(counted.established), 1, unit="claims", text="C2, on which this rests", at_most=False),
     ]  # fmt: skip
