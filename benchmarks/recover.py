@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn import AttentionLayer, distance, load, recover
-from attnlearn.solve._uncertainty import standard_errors
+from benchmarks.cramer_rao import standard_errors
 
 LAYERS = Path(__file__).parents[1] / "tests" / "layers"
 TARGET = 1e-6

@@ -47,7 +47,6 @@ class Trail:
     needs: dict[str, Need] = field(default_factory=dict)
     moment: Moment | None = None
     body: Any = None
-    rechecked: bool = False
 
     @property
     def best(self) -> Fit | None:

@@ -34,9 +34,9 @@ from attnlearn.convert import from_huggingface, from_torch
 from attnlearn.convert._safetensors import SHARING, WRITABLE
 from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
-from attnlearn.whole._identity import folder_of
-from attnlearn.whole._put_back import outputs_of, with_blocks
-from attnlearn.whole._recover_model import FRESH, MOST_BYTES
+from attnlearn.whole._identity import folder_of, kept_apart, place_of
+from attnlearn.whole._put_back import difference, with_blocks
+from attnlearn.whole._recover_model import MOST_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -106,14 +106,12 @@ def compress_model(
     `max_sequences` and `tokens` are those of `data.record`, further `options` those of `compress`, for example `kv_heads=2`. At least two batches
     are needed: the last tenth is kept for the comparison.
     """
-    given, home = list(batches), Path(folder)
-    require(len(given) > 1, "batches", "must hold at least two, one of them for the comparison", len(given))
-    blocks = attention_blocks(model)
+    given, fresh = kept_apart(batches)
+    blocks, home = attention_blocks(model), Path(folder)
     require(bool(blocks), "model", "must have attention blocks", 0)
-    kept = max(1, len(given) // FRESH)
     asked = options | {"max_sequences": max_sequences, "tokens": tokens}
-    with folder_of(home, compress, model, given, asked):
-        return _compressed(model, blocks, given[:-kept], given[-kept:], home, asked)
+    with folder_of(home, compress, model, given + fresh, asked):
+        return _compressed(model, blocks, given, fresh, home, asked)
 
 
 def _compressed(
@@ -132,11 +130,7 @@ def _compressed(
             row = replace(row, written=_wrote(state, block, layer))
         rows.append(row)
         write_json(home / "model.json", SmallerModel(name, tuple(rows), None).to_json())
-    before = outputs_of(model, fresh)
-    with with_blocks(model, found):
-        after = outputs_of(model, fresh)
-    size = max(float(np.linalg.norm(before)), np.finfo(float).tiny)
-    whole = SmallerModel(name, tuple(rows), float(np.linalg.norm(after - before)) / size if found else None)
+    whole = SmallerModel(name, tuple(rows), difference(model, fresh, found))
     write_tensors(home / "weights.safetensors", state, {"format": "pt"})
     write_json(home / "model.json", whole.to_json())
     return whole
@@ -148,8 +142,7 @@ def _one(
     """One block recorded and made smaller, unless its result is there already."""
     if not block.supported:
         return SmallerBlock(block.name, block.verdict), None
-    place = home / (block.name.replace("/", "_") or "block")
-    place.mkdir(exist_ok=True)
+    place = place_of(home, block.name)
     result, saved = place / "result.json", place / "layer.safetensors"
     if not result.exists():
         try:

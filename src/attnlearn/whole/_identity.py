@@ -8,18 +8,40 @@ Cost: one hash of the weights and of the batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attnlearn._errors import require
 from attnlearn._version import __version__
 from attnlearn.engine import Checkpoint, array_hash
 
+FRESH = 10
+"""One batch in ten is kept for the comparison."""
 FREE = {"time_limit", "engine", "progress", "device", "checkpoint", "resume", "raise_on_failure"}
 """Options that do not change which answer is looked for."""
+
+
+def kept_apart(batches: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    """The batches that are recorded, and the last tenth, on which the model is compared with itself.
+
+    >>> kept_apart(range(3))
+    ([0, 1], [2])
+    """
+    given = list(batches)
+    require(len(given) > 1, "batches", "must hold at least two, one of them for the comparison", len(given))
+    fresh = max(1, len(given) // FRESH)
+    return given[:-fresh], given[-fresh:]
+
+
+def place_of(home: Path, block: str) -> Path:
+    """The folder of one block, made where it is missing."""
+    place = home / (block.replace("/", "_") or "block")
+    place.mkdir(exist_ok=True)
+    return place
 
 
 def folder_of(

@@ -74,6 +74,18 @@ def outputs_of(model: torch.nn.Module, batches: Iterable[Any]) -> np.ndarray:
     return np.concatenate(found)
 
 
+def difference(
+    model: torch.nn.Module, batches: list[Any], layers: Mapping[str, AttentionLayer]
+) -> float | None:
+    """How much the outputs of the model move when these layers take the place of its blocks, relative to their norm; None without layers."""
+    if not layers:
+        return None
+    before = outputs_of(model, batches)
+    with with_blocks(model, layers):
+        after = outputs_of(model, batches)
+    return float(np.linalg.norm(after - before) / max(np.linalg.norm(before), np.finfo(float).tiny))
+
+
 def _values(returned: Any) -> Iterable[Any]:
     if isinstance(returned, Mapping):
         return returned.values()

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnlearn._errors import require
 from attnlearn._files import read_json, write_json
 from attnlearn._layer import AttentionLayer
@@ -32,15 +30,13 @@ from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
 from attnlearn.recovery import recover
 from attnlearn.reporting import report
-from attnlearn.whole._identity import folder_of
+from attnlearn.whole._identity import folder_of, kept_apart, place_of
 from attnlearn.whole._page import write_page
-from attnlearn.whole._put_back import outputs_of, with_blocks
+from attnlearn.whole._put_back import difference
 
 if TYPE_CHECKING:
     import torch
 
-FRESH = 10
-"""One batch in ten is kept for the comparison."""
 MOST_BYTES = 64 * 2**20
 
 
@@ -123,12 +119,10 @@ def recover_model(
     known, home = attention_blocks(model), Path(folder)
     chosen = known if layers == "all" else _named(known, layers)
     require(bool(chosen), "model", "must have attention blocks", 0)
-    given = list(batches)
-    require(len(given) > 1, "batches", "must hold at least two, one of them for the comparison", len(given))
-    kept = max(1, len(given) // FRESH)
+    given, fresh = kept_apart(batches)
     asked = options | {"max_sequences": max_sequences, "tokens": tokens}
-    with folder_of(home, recover, model, given, asked):
-        return _recovered(model, chosen, given[:-kept], given[-kept:], home, asked)
+    with folder_of(home, recover, model, given + fresh, asked):
+        return _recovered(model, chosen, given, fresh, home, asked)
 
 
 def _recovered(
@@ -142,7 +136,7 @@ def _recovered(
         if layer is not None:
             found[block.name] = layer
         _write(home, WholeModel(type(model).__name__, tuple(blocks), tuple(found), None))
-    whole = WholeModel(type(model).__name__, tuple(blocks), tuple(found), _difference(model, fresh, found))
+    whole = WholeModel(type(model).__name__, tuple(blocks), tuple(found), difference(model, fresh, found))
     _write(home, whole)
     return whole
 
@@ -162,8 +156,7 @@ def _one(
     """One block recorded and recovered, unless its result is there already."""
     if not block.supported:
         return BlockResult(block.name, block.verdict), None
-    place = home / (block.name.replace("/", "_") or "block")
-    place.mkdir(exist_ok=True)
+    place = place_of(home, block.name)
     examples, result, saved = place / "examples", place / "result.json", place / "layer.safetensors"
     if not _finished(result):
         if not examples.exists():
@@ -196,16 +189,6 @@ def _summary(name: str, document: dict[str, Any], layer: AttentionLayer | None, 
         seconds=sum(phase["seconds"] for phase in document["phases"]),
         folder=folder,
     )
-
-
-def _difference(model: Any, fresh: list[Any], found: dict[str, AttentionLayer]) -> float | None:
-    """How much the outputs of the model move when the recovered blocks take the place of its own, relative to their norm."""
-    if not found:
-        return None
-    before = outputs_of(model, fresh)
-    with with_blocks(model, found):
-        after = outputs_of(model, fresh)
-    return float(np.linalg.norm(after - before) / max(np.linalg.norm(before), np.finfo(float).tiny))
 
 
 def _write(home: Path, whole: WholeModel) -> None:

@@ -12,11 +12,11 @@ from attnlearn._attention import Parameters
 from attnlearn._forward import attention_forward
 from attnlearn._precision import precision
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._uncertainty import standard_errors
 from attnlearn.solve.certification._conditioning import smallest_singular
 from attnlearn.solve.certification._point import prepare
 from attnlearn.solve.certification._spectrum import dense_spectrum
 from attnlearn.solve.refinement import refine
+from benchmarks.cramer_rao import standard_errors
 
 
 def covariances(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import ArrayLike
 from attnlearn.scores import Scores
@@ -58,8 +57,6 @@ def standard_errors(
     >>> errors.theta.shape, bool((errors.theta > 0).all())
     ((2,), True)
     """
-    require(np.isfinite(noise) and noise >= 0, "noise", "must be a finite number >= 0", noise)
-    require(draws >= 1, "draws", "must be at least 1", draws)
     squares = []
     with on_threads():
         point = prepare(layer, x, mask, rank, joint=True)
