@@ -57,3 +57,7 @@ def test_it_is_checked_like_an_attention_layer():
         LinearAttentionLayer.random(2, 4)(np.ones((2, 3, 5)))
     assert LinearAttentionLayer.random(2, 4).astype(np.float32).dtype == np.float32
     assert LinearAttentionLayer.random(2, 4).replace(causal=True).causal
+    with pytest.raises(ValueError, match="layer: must have no positions, window or prefix"):
+        LinearAttentionLayer.random(2, 4).replace(window=2)
+    with pytest.raises(AttributeError, match="LinearAttentionLayer is immutable"):
+        LinearAttentionLayer.random(2, 4).w = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attnlearn
 from attnlearn._words import FIGURES, PHASES, SILENT, about, doing, said
-from attnlearn.engine._bar import NAME
+from attnlearn.engine._calibration import NAME_COLUMNS
 
 SOURCE = Path(attnlearn.__file__).parent
 
@@ -31,7 +31,7 @@ def test_every_figure_of_progress_has_words() -> None:
 
 def test_names_fit_their_column_and_texts_are_sentences() -> None:
     for name, words in PHASES.items():
-        assert len(words.doing) <= NAME, name
+        assert len(words.doing) <= NAME_COLUMNS, name
         assert words.text.endswith("."), name
         assert doing(name) == words.doing
         assert about(name) == words.text

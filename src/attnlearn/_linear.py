@@ -14,9 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attnlearn._attention import Attention, Parameters, evaluate
+from attnlearn._attention import Attention, evaluate
+from attnlearn._base import Layer
 from attnlearn._layer import AttentionLayer
-from attnlearn._types import ArrayLike, OutputBias, Outputs, Projection, QueryBias, Theta
+from attnlearn._parts import require_plain
+from attnlearn._types import ArrayLike, Outputs
+from attnlearn.scores import Visible
 
 
 class LinearAttention(Attention):
@@ -35,7 +38,7 @@ class LinearAttention(Attention):
         return weights
 
 
-class LinearAttentionLayer:
+class LinearAttentionLayer(Layer):
     """A multi-head linear-attention layer; the same calls as an `AttentionLayer`, without the softmax.
 
     >>> layer = LinearAttentionLayer.random(num_heads=2, dim=4, seed=0)
@@ -43,22 +46,16 @@ class LinearAttentionLayer:
     (5, 3, 4)
     """
 
-    __slots__ = ("_held",)
+    __slots__ = ()
     kind: ClassVar[str] = "linear attention layer"
 
-    def __init__(
-        self,
-        theta: ArrayLike,
-        w: ArrayLike,
-        query_bias: ArrayLike | None = None,
-        output_bias: ArrayLike | None = None,
-        causal: bool = False,
-    ) -> None:
-        self._held = AttentionLayer(theta, w, query_bias, output_bias, causal)
+    def _fill(self, form: Any, w: ArrayLike, output_bias: ArrayLike | None, visible: Visible) -> None:
+        super()._fill(form, w, output_bias, visible)
+        require_plain(self, "layer")
 
     @classmethod
-    def _of(cls, held: AttentionLayer) -> LinearAttentionLayer:
-        return cls(*held.parameters, causal=held.causal)
+    def _with_weights_of(cls, layer: AttentionLayer) -> LinearAttentionLayer:
+        return cls(*layer.parameters, causal=layer.causal)
 
     @classmethod
     def random(cls, num_heads: int, dim: int, **options: Any) -> LinearAttentionLayer:
@@ -67,80 +64,13 @@ class LinearAttentionLayer:
         >>> LinearAttentionLayer.random(2, 6, rank=2, seed=1)
         LinearAttentionLayer(num_heads=2, dim=6, out_dim=6, causal=False, dtype=float64)
         """
-        return cls._of(AttentionLayer.random(num_heads, dim, **options))
-
-    @property
-    def parameters(self) -> Parameters:
-        """The four arrays (theta, w, query_bias, output_bias)."""
-        return self._held.parameters
-
-    @property
-    def theta(self) -> Theta:
-        """Theta_i, (heads, d, d)."""
-        return self._held.theta
-
-    @property
-    def w(self) -> Projection:
-        """W_i, (heads, d, d_out)."""
-        return self._held.w
-
-    @property
-    def query_bias(self) -> QueryBias:
-        """c_i, (heads, d)."""
-        return self._held.query_bias
-
-    @property
-    def output_bias(self) -> OutputBias:
-        """b, (d_out,)."""
-        return self._held.output_bias
-
-    @property
-    def causal(self) -> bool:
-        """Whether a query sees no key after itself."""
-        return self._held.causal
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads m."""
-        return self._held.num_heads
-
-    @property
-    def dim(self) -> int:
-        """Token dimension d."""
-        return self._held.dim
-
-    @property
-    def out_dim(self) -> int:
-        """Output dimension d_out."""
-        return self._held.out_dim
-
-    @property
-    def dtype(self) -> np.dtype:
-        """float32 or float64."""
-        return self._held.dtype
-
-    def replace(self, **changes: Any) -> LinearAttentionLayer:
-        """A new layer with some of theta, w, query_bias, output_bias, causal changed."""
-        return self._of(self._held.replace(**changes))
-
-    def astype(self, dtype: Any) -> LinearAttentionLayer:
-        """The layer in float32 or float64."""
-        return self._of(self._held.astype(dtype))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LinearAttentionLayer) and self._held == other._held
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self._held))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (*self.parameters, self.causal))
+        return cls._with_weights_of(AttentionLayer.random(num_heads, dim, **options))
 
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Outputs:
         """Outputs (n, k, d_out); with `mask` (True where a token is real) padded rows are zero."""
-        tokens, keep, single = self._held._tokens(x, mask)
-        held = self._held.astype(tokens.dtype)  # tokens may be wider than the layer: nothing is narrowed
-        kernel = LinearAttention(held.form, held.w, held.output_bias, held.causal)
+        tokens, keep, single = self._tokens(x, mask)
+        own = self.astype(tokens.dtype)  # tokens may be wider than the layer: nothing is narrowed
+        kernel = LinearAttention(own.form, own.w, own.output_bias, own.causal)
         outputs = evaluate("outputs", kernel, tokens, keep, (tokens.shape[1], self.out_dim))
         return outputs[0] if single else outputs
 
@@ -154,14 +84,14 @@ class LinearAttentionLayer:
         """
         from attnlearn._storage import LINEAR_FORMAT, save_layer
 
-        save_layer(self._held, path, provenance, LINEAR_FORMAT)
+        save_layer(self, path, provenance, LINEAR_FORMAT)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LinearAttentionLayer:
         """Read a layer written by `save`."""
         from attnlearn._storage import LINEAR_FORMAT, load_layer
 
-        return cls._of(load_layer(path, LINEAR_FORMAT))
+        return cls._with_weights_of(load_layer(path, LINEAR_FORMAT))
 
     def summary_json(self) -> dict[str, Any]:
         """Shapes, and norms and ranks of every head, for the JSON result."""
@@ -174,10 +104,7 @@ class LinearAttentionLayer:
                 "kind": self.kind,
                 "causal": self.causal,
                 "dtype": str(self.dtype),
-                "heads": [asdict(head) for head in summarize(self._held)],
+                "heads": [asdict(head) for head in summarize(self)],
                 "maps": head_maps(theta=self.theta, w=self.w),
             },
         }
-
-    def __repr__(self) -> str:
-        return f"Linear{self._held!r}"

@@ -14,7 +14,7 @@ from attnlearn.scores import Visible, build, describe, words
 from attnlearn.scores._kinds import ARRAYS
 
 if TYPE_CHECKING:
-    from attnlearn._layer import AttentionLayer
+    from attnlearn._base import Layer
 
 
 def frozen(form: Any, w: Any, output_bias: Any | None) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -38,7 +38,7 @@ def frozen(form: Any, w: Any, output_bias: Any | None) -> tuple[Any, np.ndarray,
     return build(describe(form), given), own, bias
 
 
-def taken_apart(layer: AttentionLayer) -> tuple[tuple[Any, ...], tuple[Visible, str]]:
+def taken_apart(layer: Layer) -> tuple[tuple[Any, ...], tuple[Visible, str]]:
     """Leaves and a hashable static part. Leaves may be tracers later, so putting them together does not check them."""
     leaves = layer.parameters if layer.plain_scores else tuple(layer.arrays().values())
     return leaves, (layer.visible, json.dumps(describe(layer.form)))
@@ -54,7 +54,7 @@ def put_together(static: tuple[Visible, str], leaves: Any) -> tuple[Any, Any, An
     return build(description, named), w, output_bias, visible
 
 
-def require_plain(layer: AttentionLayer, name: str) -> None:
+def require_plain(layer: Layer, name: str) -> None:
     """Refuse a layer with positions, a window or a prefix where only plain attention is understood."""
     rule = "must have no positions, window or prefix here"
     require(layer.plain_scores, name, rule, words(layer.form))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlearn._base import Layer
 from attnlearn._canonical import Support
 from attnlearn._errors import one_line
 from attnlearn._files import read_tensors, write_tensors
@@ -29,13 +30,13 @@ SUPPORT = ("support_mean", "support_basis")
 
 
 def save_layer(
-    layer: AttentionLayer,
+    layer: Layer,
     path: str | os.PathLike[str],
     provenance: Mapping[str, Any] | None,
     layer_format: str = FORMAT,
     support: Support | None = None,
 ) -> None:
-    """See `AttentionLayer.save`; the weights of a linear layer are written with its own format."""
+    """See `AttentionLayer.save`; a linear layer has a format of its own."""
     plain = layer.plain_scores and layer.visible == Visible(layer.causal)
     metadata = {
         "format": layer_format,

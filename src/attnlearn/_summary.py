@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 if TYPE_CHECKING:
+    from attnlearn._base import Layer
     from attnlearn._layer import AttentionLayer
 
 
@@ -41,10 +42,8 @@ RANK_TOLERANCE = 1e-6
 @np.errstate(
     over="ignore", invalid="ignore"
 )  # norms of a file's huge numbers are infinite, which is what they are
-def summarize(
-    layer: AttentionLayer, tolerance: float = RANK_TOLERANCE, singular: dict[str, np.ndarray] | None = None
-) -> list[HeadSummary]:
-    """A summary of every head; ranks count singular values above `tolerance` times the largest.
+def summarize(layer: Layer, singular: dict[str, np.ndarray] | None = None) -> list[HeadSummary]:
+    """A summary of every head; ranks count singular values above RANK_TOLERANCE times the largest.
 
     Where scores depend on positions, Theta and c are those at offset 0. `singular` may hold the singular values of all theta and w, when the caller has them already.
 
@@ -66,14 +65,14 @@ def summarize(
                 head=index,
                 theta_norm=float(np.linalg.norm(theta)),
                 theta_effective_rank=float(effective["theta"][index]),
-                theta_rank=int((theta > tolerance * theta[0]).sum()),
+                theta_rank=int((theta > RANK_TOLERANCE * theta[0]).sum()),
                 w_norm=float(np.linalg.norm(w)),
                 w_effective_rank=float(effective["w"][index]),
-                w_rank=int((w > tolerance * w[0]).sum()),
+                w_rank=int((w > RANK_TOLERANCE * w[0]).sum()),
                 query_bias_norm=float(np.linalg.norm(at.query_bias[index])),
                 nearest_head=nearest,
                 similarity=0.0 if nearest is None else float(similarity[index, nearest]),
-                copying=copying_score(layer.w[index], int((w > tolerance * w[0]).sum())),
+                copying=copying_score(layer.w[index], int((w > RANK_TOLERANCE * w[0]).sum())),
             )
         )
     return heads
@@ -89,7 +88,7 @@ def singular_values(**stacks: Float[np.ndarray, "m r c"]) -> dict[str, np.ndarra
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def head_similarity(layer: AttentionLayer) -> Float[np.ndarray, "m m"]:
+def head_similarity(layer: Layer) -> Float[np.ndarray, "m m"]:
     """Cosines <Theta_i, Theta_j> / (‖Theta_i‖ ‖Theta_j‖); zero where a Theta is zero.
 
     >>> from attnlearn import AttentionLayer

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from attnlearn._cause import error, failing, reason, remedy, rival
 from attnlearn._numbers import pretty
 from attnlearn._outcome import Outcome
 
@@ -25,8 +26,6 @@ CLAIM_NAMES: dict[Any, str] = {
     "R": "the bound on the training loss of this run (R)",
     "L": "the training loss (L)",
 }
-SIGNS = {"ceiling": "≤ ", "floor": "≥ "}
-"""How the direction of a check's threshold is written."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +69,15 @@ def verdict(document: dict[str, Any]) -> Verdict:
         return Verdict("good", "Certified", told, scope=_scope(document, claims, trained))
     if document["layer"] is None and "candidate" not in document["stats"]:
         thing = "model" if outcome is Outcome.TRAINED else "layer"
-        told = f"No {thing} was learned: {_reason(document, outcome)}."
-        return Verdict("bad", "Nothing learned", told, (), _remedy(document, outcome))
+        told = f"No {thing} was learned: {reason(document, outcome)}."
+        return Verdict("bad", "Nothing learned", told, (), remedy(document, outcome))
     missing = tuple(_name(code, claim) for code, claim in claims.items() if code not in held)
     scope = _scope(document, claims, trained) if held else ""
     if outcome is Outcome.ON_TARGET and held:
         return Verdict("good", "On target", _on_target(document, claims, trained), missing, scope=scope)
     told = _uncertified(document, outcome, claims, held, trained)
     missing = missing or ("anything: there are no claims",)
-    return Verdict("partial", "Not certified", told, missing, _remedy(document, outcome), scope)
+    return Verdict("partial", "Not certified", told, missing, remedy(document, outcome), scope)
 
 
 def _name(code: Any, claim: dict[str, Any]) -> str:
@@ -91,10 +90,10 @@ def _uncertified(
     """What was fitted, why it is not certified, and what is established all the same."""
     if trained:
         return f"{_on_new(document)} It is not certified: {_why(document, claims, outcome)}."
-    told = f"{_subject(document, trained)}, but it is not certified: {_reason(document, outcome)}."
-    told += _error(document["stats"]) + _rival(document)
+    told = f"{_subject(document, trained)}, but it is not certified: {reason(document, outcome)}."
+    told += error(document["stats"]) + rival(document)
     if outcome is Outcome.NOT_ESTABLISHED:
-        told += _failing(document)
+        told += failing(document)
     if held:
         told += f" Established is only {_listed([_name(code, claims[code]) for code in held])}."
     return told
@@ -108,82 +107,6 @@ def _on_target(document: dict[str, Any], claims: dict[str, Any], trained: bool) 
         return _on_new(document) + said
     told = f": {exact}" if (exact := _c1(claims)) else ""
     return f"{_subject(document, trained)}, as close as was asked for{told}.{_provided(claims)}"
-
-
-def _reason(document: dict[str, Any], outcome: Outcome) -> str:
-    """What happened, with the cause that the run knows."""
-    reason = Outcome.NOT_ESTABLISHED.reason if outcome.ended_well else outcome.reason
-    stats = document["stats"]
-    for known in ("error", "because"):
-        if isinstance(stats.get(known), str):
-            return f"{reason} ({stats[known]})"
-    if isinstance(condition := stats.get("condition"), str):
-        sides = f"{pretty(stats.get('left'), 3)} against {pretty(stats.get('right'), 3)}"
-        return f"{reason} (the condition {condition} is broken: {sides})"
-    return reason
-
-
-def _error(stats: dict[str, Any]) -> str:
-    """The error that the run measured on examples it did not fit."""
-    for name, what in (("select_error", "typical"), ("certify_error", "largest")):
-        if isinstance(stats.get(name), float):
-            return f" Its {what} error on examples that were not fitted is {pretty(stats[name])} of an output's norm."
-    return ""
-
-
-def _failing(document: dict[str, Any]) -> str:
-    """The first check that fails, with its figures."""
-    failed = (check for check in document["certificate"]["checks"] if check["status"] == "fails")
-    check = next(failed, None)
-    if check is None:
-        return ""
-    wanted = f"{pretty(check['value'], 3)}, wanted {SIGNS.get(str(check.get('direction')), '')}{pretty(check['threshold'], 3)}"
-    said = str(check.get("text") or check["code"]).rstrip(";")
-    return f" The first check that fails is {check['code']}: {said} {wanted}."
-
-
-def _rival(document: dict[str, Any]) -> str:
-    """The other layer with the same outputs, where one was found."""
-    rival = document["stats"].get("rival")
-    if not isinstance(rival, dict):
-        return ""
-    return (
-        f" Another layer gives the same outputs to {pretty(rival['residual'])}: its head {rival['head'] + 1} has other scores, "
-        f"at a relative distance of {pretty(rival['distance'], 3)} ({rival['how']})."
-    )
-
-
-def _remedy(document: dict[str, Any], outcome: Outcome) -> str:
-    """The outcome's remedy, with the figures that the result holds in place of their names."""
-    stats = document["stats"]
-    if isinstance(stats.get("remedy"), str):
-        return stats["remedy"]
-    needed, diagnosis = stats.get("examples_needed"), stats.get("diagnosis")
-    if outcome is Outcome.TOO_FEW_EXAMPLES and isinstance(needed, int):
-        learned = (
-            "" if document["layer"] is not None else ", and check that the outputs belong to these tokens"
-        )
-        return f"give about {needed:,} examples in all{learned}{_turned(stats)}"
-    if outcome is Outcome.NOT_ATTENTION and isinstance(diagnosis, dict):
-        told = {entry["name"]: entry["text"] for entry in diagnosis.get("evidence") or ()}
-        cause = diagnosis.get("cause")
-        if told.get(cause):
-            given = stats.get("given_heads")
-            heads = f"; or leave out the number of heads, which was given as {given}" if given else ""
-            heads = "" if cause == "unrelated" else heads
-            return f"the likeliest cause is “{cause}”: {told[cause]}{heads}"
-    if outcome is Outcome.NOT_ATTENTION and isinstance(given := stats.get("given_heads"), int):
-        return f"leave out the number of heads, which was given as {given}: it is then found{_turned(stats)}"
-    return Outcome.NOT_ESTABLISHED.remedy if outcome.ended_well else outcome.remedy
-
-
-def _turned(stats: dict[str, Any]) -> str:
-    """A hint where sequences have more tokens than tokens have coordinates, which is often a mistake."""
-    length, support = stats.get("sequence_length"), stats.get("support")
-    dim = support.get("dim") if isinstance(support, dict) else None
-    if not isinstance(length, int) or not isinstance(dim, int) or length <= dim:
-        return ""
-    return f"; sequences have {length} tokens of dimension {dim}: if that is the wrong way round, use x.swapaxes(1, 2)"
 
 
 def largest(bounds: list[float | None]) -> float | None:
@@ -287,7 +210,7 @@ def _on_new(document: dict[str, Any]) -> str:
 def _why(document: dict[str, Any], claims: dict[str, Any], outcome: Outcome) -> str:
     """Why a trained model is not certified: its own reason where the run gave one."""
     value = claims.get("R", {}).get("value")
-    return (value.get("reason") if isinstance(value, dict) else None) or _reason(document, outcome)
+    return (value.get("reason") if isinstance(value, dict) else None) or reason(document, outcome)
 
 
 def _subject(document: dict[str, Any], trained: bool) -> str:

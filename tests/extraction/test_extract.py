@@ -8,7 +8,8 @@ import pytest
 from attnlearn import AttentionLayer, NotEstablished, Outcome, distance, hard, load
 from attnlearn.engine import Tools
 from attnlearn.extraction import ExtractConfig, extract, leak
-from attnlearn.extraction._extract import PHASES, conclude
+from attnlearn.extraction._conclude import conclude
+from attnlearn.extraction._extract import PHASES
 from attnlearn.extraction._polish import layer_of
 from attnlearn.extraction._state import Problem, State
 from attnlearn.oracle import Oracle

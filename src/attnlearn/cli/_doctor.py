@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attnlearn.cli._console import Console, Json
 from attnlearn.cli._outputs import require_outputs
 
@@ -19,11 +21,19 @@ def _devices() -> list[str]:
     return [str(device) for device in jax.devices()]
 
 
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
 def doctor(*, json: Json = None) -> None:
     """Show versions, devices, extras and threads, and run one forward in each precision."""
     import os
     import platform
-    from importlib import metadata
 
     import numpy as np
 
@@ -32,14 +42,8 @@ def doctor(*, json: Json = None) -> None:
 
     require_outputs(json=json)
 
-    def version(package: str) -> str | None:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
-
     versions = {"attnlearn": __version__, "python": platform.python_version()}
-    versions |= {package: version(package) or "missing" for package in CORE}
+    versions |= {package: _version(package) for package in CORE}
     extras = {name: installed(name) for name in EXTRAS}
     layer = AttentionLayer.random(2, 8, seed=1)
     x = np.random.default_rng(0).standard_normal((4, 3, 8))
@@ -55,13 +59,17 @@ def doctor(*, json: Json = None) -> None:
         "healthy": bool(layer(x).dtype == np.float64 and 0 < gap < 1e-4),
     }
     console = Console(json)
-    for package, number in versions.items():
+    _tell(console, found)
+    console.json(found)
+
+
+def _tell(console: Console, found: dict[str, Any]) -> None:
+    for package, number in found["versions"].items():
         console.text(f"{package:<14}{number}")
-    for name, present in extras.items():
+    for name, present in found["extras"].items():
         missing = f"not installed (pip install 'attnlearn[{name}]')"
         console.text(f"extra {name:<8}{'installed' if present else missing}")
     console.text(f"devices       {', '.join(found['devices'])}; {found['cpus']} CPUs")
     console.text(
         f"self-check    {'both precisions work' if found['healthy'] else 'FAILED: float32 and float64 disagree'}"
     )
-    console.json(found)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from attnlearn.cli._console import Console, Json
 from attnlearn.cli._outputs import require_outputs
 
+if TYPE_CHECKING:
+    from attnlearn._layer import AttentionLayer
+    from attnlearn._summary import HeadSummary
+
+Curve = dict[str, list[float]]
 Heads = Annotated[int | None, Parameter(name="--heads", help="Number of heads, where the file does not say.")]
 Prefix = Annotated[str | None, Parameter(name="--prefix", help="Which layer of a file with several.")]
 
@@ -34,28 +39,16 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
 
     from attnlearn import load
     from attnlearn._maps import attention_json
-    from attnlearn._summary import COLUMNS, format_cell, head_similarity, summarize
+    from attnlearn._summary import head_similarity, summarize
     from attnlearn.scores import words
 
     require_outputs(json=json)
     found = load(layer, num_heads=heads, prefix=prefix)
     summaries = summarize(found)
-    console = Console(json)
-    console.text(
-        f"{layer.name}: {found.num_heads} heads, tokens of dimension {found.dim}, outputs of dimension "
-        f"{found.out_dim}, {'causal' if found.causal else 'not causal'}, {found.dtype}"
-    )
-    if not found.plain_scores or found.window is not None:
-        window = "" if found.window is None else f", keys fewer than {found.window} places away"
-        console.text(f"positions: {words(found.form)}{window}; Theta and c are those at offset 0")
-    console.text(f"output bias: norm {np.linalg.norm(found.output_bias):.3g}")
-    console.table(
-        list(COLUMNS.values()), [[format_cell(getattr(head, name)) for name in COLUMNS] for head in summaries]
-    )
     attended = attention_json(found, {"tokens": TOKENS, "method": "inspect"})
     curves = [head["by_offset"] for head in attended["heads"]]
-    if not found.plain_scores or found.window is not None:
-        _curves(console, curves)
+    console = Console(json)
+    _tell(console, layer.name, found, summaries, curves)
     console.json(
         {
             "schema": "attnlearn/inspect",
@@ -76,7 +69,31 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
     )
 
 
-def _curves(console: Console, curves: list[dict[str, list[float]]]) -> None:
+def _tell(
+    console: Console, name: str, found: AttentionLayer, heads: list[HeadSummary], curves: list[Curve]
+) -> None:
+    """The layer in words and tables."""
+    import numpy as np
+
+    from attnlearn._summary import COLUMNS, format_cell
+    from attnlearn.scores import words
+
+    console.text(
+        f"{name}: {found.num_heads} heads, tokens of dimension {found.dim}, outputs of dimension "
+        f"{found.out_dim}, {'causal' if found.causal else 'not causal'}, {found.dtype}"
+    )
+    if not found.plain_scores or found.window is not None:
+        window = "" if found.window is None else f", keys fewer than {found.window} places away"
+        console.text(f"positions: {words(found.form)}{window}; Theta and c are those at offset 0")
+    console.text(f"output bias: norm {np.linalg.norm(found.output_bias):.3g}")
+    console.table(
+        list(COLUMNS.values()), [[format_cell(getattr(head, name)) for name in COLUMNS] for head in heads]
+    )
+    if not found.plain_scores or found.window is not None:
+        _curves(console, curves)
+
+
+def _curves(console: Console, curves: list[Curve]) -> None:
     """Attention by offset, one row a head, where any head attends at all."""
     shares = [dict(zip(curve["offset"], curve["share"])) for curve in curves]
     shown = [offset for offset in SHOWN if any(head.get(offset) for head in shares)]

@@ -9,11 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from attnlearn._words import doing
-from attnlearn.engine._calibration import BAR_REFRESH_PER_SECOND
+from attnlearn.engine._calibration import NAME_COLUMNS
 from attnlearn.engine._progress import OpenPhase, Progress, RunClock, clock
-
-NAME, BAR = 26, 16
-"""Columns of a phase's name and of its bar: with the time they leave 29 of 80 for the figures."""
 
 
 class Bar(Progress):
@@ -33,7 +30,9 @@ class Bar(Progress):
 
     def _start(self) -> None:
         if self._bars is None:
-            self._bars = _rich_bars(self._console_options())
+            from attnlearn.engine._columns import rich_bars
+
+            self._bars = rich_bars(self._console_options())
             self._bars.start()
 
     def _stop(self) -> None:
@@ -78,7 +77,7 @@ class Bar(Progress):
         mark = ("✓" if sure else "*") if whole else ("✗" if sure else "x")
         line = Text.assemble(
             (mark, "green" if whole else "yellow"),
-            f" {doing(phase.name):<{NAME}.{NAME}} ",
+            f" {doing(phase.name):<{NAME_COLUMNS}.{NAME_COLUMNS}} ",
             (f"{clock(phase.seconds) if phase.seconds >= 1 else f'{phase.seconds:.1f} s':>7}  ", "cyan"),
             phase.describe(),
         )
@@ -94,58 +93,3 @@ class Notebook(Bar):
 
     def _console_options(self) -> dict[str, Any]:
         return {"force_jupyter": True}
-
-
-def _rich_bars(options: dict[str, Any]) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, ProgressColumn, TextColumn
-    from rich.progress import Progress as RichProgress
-    from rich.progress_bar import ProgressBar
-    from rich.table import Column
-    from rich.text import Text
-
-    class Bars(BarColumn):
-        """The bar of a phase; that of a whole run from its plan or its phases."""
-
-        def render(self, task: Any) -> ProgressBar:
-            run = task.fields.get("run")
-            share = run.share if run is not None else None
-            if share is None:
-                return super().render(task)
-            return ProgressBar(total=1.0, completed=share, width=BAR)
-
-    class Figures(ProgressColumn):
-        """Figures in words; of a whole run what is left."""
-
-        def render(self, task: Any) -> Text:
-            run = task.fields.get("run")
-            shown = run.left() if run is not None else task.fields["figures"]
-            return Text(shown, no_wrap=True, overflow="ellipsis")
-
-    class Seconds(ProgressColumn):
-        """The time of a phase or a run so far."""
-
-        def render(self, task: Any) -> Text:
-            run = task.fields.get("run")
-            spent = run.seconds if run is not None else task.elapsed or 0.0
-            return Text(f"{clock(spent):>7}", style="cyan")
-
-    columns = (
-        TextColumn(
-            "  {task.description}",
-            markup=False,
-            table_column=Column(min_width=NAME + 2, max_width=NAME + 2, no_wrap=True, overflow="ellipsis"),
-        ),
-        Seconds(table_column=Column(min_width=7, no_wrap=True)),
-        Bars(bar_width=BAR, table_column=Column(min_width=BAR)),
-        Figures(table_column=Column(no_wrap=True, overflow="ellipsis")),
-    )
-    # Redirecting standard output would send a result written there to the terminal instead.
-    return RichProgress(
-        *columns,
-        console=Console(**options),
-        refresh_per_second=BAR_REFRESH_PER_SECOND,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        transient=True,
-    )

@@ -32,6 +32,9 @@ PARENT_LOOK_SECONDS = 0.5
 PLAIN_INTERVAL_SECONDS = 2.0
 """Between two lines of one phase when the progress is piped: a log of an hour stays below 2,000 lines."""
 
+NAME_COLUMNS, BAR_COLUMNS = 26, 16
+"""Columns of a phase's name and of its bar: with the time they leave 29 of 80 for the figures."""
+
 BAR_REFRESH_PER_SECOND = 4.0
 """Redraws of the bar; one took 0.54 ms of processor time, so four a second stay below half a percent."""
 

@@ -15,8 +15,9 @@ from attnlearn._numbers import pretty, seconds
 from attnlearn._verdict import Verdict, verdict
 from attnlearn.reporting._displays import Bars, Display, Lines, Series
 from attnlearn.reporting._heatmap import Heatmap
-from attnlearn.reporting._page import Page, command, figures_of_merit
+from attnlearn.reporting._page import Page, command
 from attnlearn.reporting._sections import Section
+from attnlearn.reporting._tiles import figures_of_merit
 
 NAMES = ("A", "B")
 

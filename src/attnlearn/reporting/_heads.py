@@ -40,51 +40,60 @@ def head_panels(document: dict[str, Any]) -> list[Panel]:
 
 
 def overview(document: dict[str, Any]) -> list[Display]:
-    """Displays over all heads: similarity, norms, proved error per head."""
+    """Displays over all heads: similarity, proved error, breadth of attention, norms; only what is known."""
     summary = ((document.get("layer") or {}).get("summary")) or {}
-    found: list[Display] = []
+    return [*_similarity(summary), *_bounds(document), *_breadth(summary), *_norms(summary)]
+
+
+def _similarity(summary: dict[str, Any]) -> list[Display]:
     similarity = summary.get("similarity")
-    if similarity and len(similarity) > 1:
-        found.append(
-            Heatmap(
-                "Similarity of heads",
-                "Cosine between the Θ of two heads; the diagonal is 1. Click a cell to see the head of its row.",
-                matrix=np.array(similarity, float),
-                x_label="head",
-                y_label="head",
-                source="layer.summary.similarity",
-                names="head",
-            )
+    if not similarity or len(similarity) < 2:
+        return []
+    return [
+        Heatmap(
+            "Similarity of heads",
+            "Cosine between the Θ of two heads; the diagonal is 1. Click a cell to see the head of its row.",
+            matrix=np.array(similarity, float),
+            x_label="head",
+            y_label="head",
+            source="layer.summary.similarity",
+            names="head",
         )
-    found += _bounds(document)
-    attention = (summary.get("attention") or {}).get("heads") or []
-    if attention:
-        found.append(
-            Bars(
-                "How widely heads look",
-                f"Effective number of the {summary['attention']['tokens']} tokens a query attends to: all of them "
-                "when attention is uniform, 1 when it is one-hot.",
-                labels=tuple(str(i) for i in range(len(attention))),
-                values=tuple(entry["effective_tokens"] for entry in attention),
-                x_label="head",
-                y_label="effective tokens",
-                floor=float(summary["attention"]["tokens"]),
-                floor_label="uniform",
-            )
+    ]
+
+
+def _breadth(summary: dict[str, Any]) -> list[Display]:
+    attention = summary.get("attention") or {}
+    if not attention.get("heads"):
+        return []
+    return [
+        Bars(
+            "How widely heads look",
+            f"Effective number of the {attention['tokens']} tokens a query attends to: all of them "
+            "when attention is uniform, 1 when it is one-hot.",
+            labels=tuple(str(i) for i in range(len(attention["heads"]))),
+            values=tuple(entry["effective_tokens"] for entry in attention["heads"]),
+            x_label="head",
+            y_label="effective tokens",
+            floor=float(attention["tokens"]),
+            floor_label="uniform",
         )
-    norms = summary.get("norms")
-    if norms:
-        heads = list(range(len(norms["w"])))
-        found.append(
-            Lines(
-                "Size of the weights",
-                "Frobenius norms of the scores W and of the read-out U of every head.",
-                series=(Series("scores W", heads, norms["w"]), Series("read-out U", heads, norms["u"])),
-                x_label="head",
-                y_label="norm",
-            )
+    ]
+
+
+def _norms(summary: dict[str, Any]) -> list[Display]:
+    if not (norms := summary.get("norms")):
+        return []
+    heads = list(range(len(norms["w"])))
+    return [
+        Lines(
+            "Size of the weights",
+            "Frobenius norms of the scores W and of the read-out U of every head.",
+            series=(Series("scores W", heads, norms["w"]), Series("read-out U", heads, norms["u"])),
+            x_label="head",
+            y_label="norm",
         )
-    return found
+    ]
 
 
 def _bounds(document: dict[str, Any]) -> list[Display]:

@@ -27,6 +27,27 @@ def leak_page(document: dict[str, Any]) -> Page:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in document["rows"]:
         groups.setdefault(_setting(row), []).append(row)
+    rows = [
+        (f"{name}, after {row['phase']}", f"{row['sequences']} sequences, error {cell(row.get('error'))}")
+        for name, entries in groups.items()
+        for row in entries
+    ]
+    return Page(
+        title="What the answers give away",
+        kind="leak",
+        verdict=_leak_verdict(groups),
+        tiles=[
+            (pretty(entries[-1].get("error")), name, f"after {pretty(entries[-1]['sequences'])} queries")
+            for name, entries in groups.items()
+        ],
+        sections=[Section("Error against queries", displays=_curves(groups), facts=rows)],
+        provenance=provenance_rows(document),
+        command=str((document.get("provenance") or {}).get("command") or ""),
+    )
+
+
+def _curves(groups: dict[str, list[dict[str, Any]]]) -> list[Display]:
+    """Output and parameter error against queries, and where each defence ends."""
     curves: list[Display] = [
         Lines(
             title,
@@ -43,7 +64,7 @@ def leak_page(document: dict[str, Any]) -> Page:
             ("Error against queries", "error"),
             ("Parameter error against queries", "parameter_error"),
         )
-        if any(drawable(row.get(kind), True) for row in document["rows"])
+        if any(drawable(row.get(kind), True) for rows in groups.values() for row in rows)
     ]
     curves.append(
         Bars(
@@ -58,23 +79,7 @@ def leak_page(document: dict[str, Any]) -> Page:
             log=True,
         )
     )
-    rows = [
-        (f"{name}, after {row['phase']}", f"{row['sequences']} sequences, error {cell(row.get('error'))}")
-        for name, entries in groups.items()
-        for row in entries
-    ]
-    return Page(
-        title="What the answers give away",
-        kind="leak",
-        verdict=_leak_verdict(groups),
-        tiles=[
-            (pretty(entries[-1].get("error")), name, f"after {pretty(entries[-1]['sequences'])} queries")
-            for name, entries in groups.items()
-        ],
-        sections=[Section("Error against queries", displays=curves, facts=rows)],
-        provenance=provenance_rows(document),
-        command=str((document.get("provenance") or {}).get("command") or ""),
-    )
+    return curves
 
 
 def _setting(row: dict[str, Any]) -> str:

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnlearn._numbers import cell, pretty, seconds
-from attnlearn._verdict import SIGNS, Verdict, largest, verdict
+from attnlearn._cause import SIGNS
+from attnlearn._numbers import cell, pretty
+from attnlearn._verdict import Verdict, verdict
 from attnlearn._words import about
 from attnlearn.reporting._displays import Display
 from attnlearn.reporting._extras import extra_sections
@@ -19,6 +20,7 @@ from attnlearn.reporting._figures import phase_figures
 from attnlearn.reporting._glance import Glance, glance_note, glances
 from attnlearn.reporting._heads import Panel, head_panels, overview
 from attnlearn.reporting._sections import Section, facts
+from attnlearn.reporting._tiles import figures_of_merit, is_trained
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,6 @@ def solution_page(document: dict[str, Any]) -> Page:
     )
 
 
-def is_trained(document: dict[str, Any]) -> bool:
-    """Whether a result is about a trained classifier."""
-    summary = ((document.get("layer") or {}).get("summary")) or {}
-    return summary.get("kind") == "classifier" or document["outcome"] == "TRAINED"
-
-
 def _title(document: dict[str, Any], trained: bool) -> str:
     """What the page is about; "recovered" only where the outcome says so."""
     if trained:
@@ -143,62 +139,6 @@ def check_row(check: dict[str, Any]) -> CheckRow:
         str(check.get("unit") or ""),
         max(bar, 2) if check["status"] in ("holds", "fails") else 0,
     )
-
-
-def figures_of_merit(document: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Number, what it is, and a remark; only what is known."""
-    trained = is_trained(document)
-    stats, shapes = document["stats"], (document.get("layer") or {}).get("shapes") or {}
-    claims = {claim["code"]: claim for claim in document["certificate"]["claims"]}
-    tiles: list[tuple[str, str, str]] = []
-    theta = shapes.get("theta") or shapes.get("w")
-    if theta:
-        tiles.append((pretty(theta[0]), "heads", f"tokens of dimension {theta[-1] if trained else theta[1]}"))
-    value = claims.get("C1", {}).get("value")
-    if isinstance(value, dict):
-        proved = "" if claims["C1"]["established"] else ", not established"
-        tiles.append(
-            (
-                pretty(value["error"]),
-                "function error",
-                f"on {100 * value['fraction']:.2f} % of inputs{proved}",
-            )
-        )
-    value = claims.get("C3", {}).get("value")
-    if isinstance(value, dict) and value.get("heads"):
-        proved = "bound" if claims["C3"]["established"] else "not established"
-        tiles.append((pretty(largest(value["heads"])), "parameter error", proved))
-    value = claims.get("M", {}).get("value")
-    if isinstance(value, dict):
-        low, high = (100 * end for end in value["error_interval"])
-        sure = f"{low:.2f} % to {high:.2f} %, confidence {100 * claims['M']['confidence']:.0f} %"
-        tiles.append((f"{100 * value['error']:.2f} %", "error on new examples", sure))
-    value = claims.get("R", {}).get("value")
-    if isinstance(value, dict) and "measured" in value:
-        tiles.append(
-            (
-                pretty(value.get("measured"), 3),
-                "mean training loss",
-                f"bound {pretty(value.get('bound'), 3)}{'' if claims['R']['established'] else ', not established'}",
-            )
-        )
-    if stats.get("sequences") is not None:
-        tiles.append((pretty(stats["sequences"]), "queries", f"{pretty(stats.get('scalars'))} numbers read"))
-    elif stats.get("examples") is not None:
-        tiles.append(
-            (
-                pretty(stats["examples"]),
-                "examples",
-                f"of {stats['sequence_length']} tokens" if stats.get("sequence_length") else "",
-            )
-        )
-    elif stats.get("steps") is not None:
-        tiles.append((pretty(stats["steps"]), "steps", f"training error {100 * stats['train_error']:.1f} %"))
-    if document["phases"]:
-        total = sum(phase["seconds"] for phase in document["phases"])
-        memory = document["provenance"].get("peak_memory_mb")
-        tiles.append((seconds(total), "time", f"{memory:,.0f} MB of memory" if memory else ""))
-    return tiles
 
 
 def _phase(document: dict[str, Any], phase: dict[str, Any]) -> Section:

@@ -162,6 +162,48 @@ def a_priori_checks(
     problem: Problem, run: RunEvidence, margin: float, head: float, value: float, gap: float | None
 ) -> tuple[list[Check], dict[str, Any]]:
     """The a-priori tier: P1-P3 as numbers, and the premises and bounds of both theorems beside measurements."""
+    figures = {"B2": head, "B_Phi": value, "gamma": margin} | _a_priori_figures(problem, run, gap)
+    expected = f"bound on the expected test minus train, if every premise held; {_beside(figures['generalization_ratio'])}"
+    step = Check.compare("A.step", run.step, figures["step_limit"], text="step")
+    if problem.optimizer != "gd":
+        why = "the theorem is about gradient descent with a constant step"
+        step = Check("A.step", Status.NOT_APPLICABLE, text=why)
+    premises = [
+        Check(
+            "A.P3",
+            Status.HOLDS if margin > 0 else Status.FAILS,
+            margin,
+            0.0,
+            text="tangent margin gamma, attained on all examples,",
+            at_most=False,
+        ),
+        Check.compare(
+            "A.heads",
+            problem.num_heads,
+            figures["heads_needed"],
+            unit="heads",
+            text="number of heads",
+            at_most=False,
+        ),
+        step,
+    ]
+    text = f"bound on the mean loss, if every premise held; {_beside(figures['ratio'])}"
+    bound = Check("A.bound", Status.NOT_RUN, figures["bound"], unit="loss", text=text)
+    if all(check.status is Status.HOLDS for check in premises):
+        text = "mean training loss against the a-priori bound"
+        bound = Check.compare("A.bound", figures["measured"], figures["bound"], unit="loss", text=text)
+    checks = [
+        Check("A.P1", Status.HOLDS, head, text="largest head norm at the start, B2"),
+        Check("A.P2", Status.HOLDS, value, text="largest |Phi| at the start, B_Phi"),
+        *premises,
+        bound,
+        Check("A.gap", Status.NOT_APPLICABLE, figures["generalization_bound"], unit="loss", text=expected),
+    ]
+    return checks, figures
+
+
+def _a_priori_figures(problem: Problem, run: RunEvidence, gap: float | None) -> dict[str, Any]:
+    """The constants, premises and bounds of both theorems, and what was measured of them."""
     heads = problem.num_heads
     num = len(run.loss) - 1
     norm = _bounds.norm_in_ball(run.comparator_norm, run.distance)
@@ -171,9 +213,6 @@ def a_priori_checks(
     limit = _bounds.step_limit(rho, run.distance, num, run.loss_star, run.loss[0])
     constant = _bounds.expansion_constant(_bounds.heads_ratio(heads, beta2, run.distance))
     figures = {
-        "B2": head,
-        "B_Phi": value,
-        "gamma": margin,
         "R": problem.radius,
         "beta1": beta1,
         "beta2": beta2,
@@ -186,37 +225,7 @@ def a_priori_checks(
     }
     figures["ratio"] = figures["bound"] / figures["measured"]
     figures["generalization_ratio"] = _over(figures["generalization_bound"], gap)
-    if_held = f"if every premise held; {_beside(figures['ratio'])}"
-    expected = f"bound on the expected test minus train, if every premise held; {_beside(figures['generalization_ratio'])}"
-    checks = [
-        Check("A.P1", Status.HOLDS, head, text="largest head norm at the start, B2"),
-        Check("A.P2", Status.HOLDS, value, text="largest |Phi| at the start, B_Phi"),
-        Check(
-            "A.P3",
-            Status.HOLDS if margin > 0 else Status.FAILS,
-            margin,
-            0.0,
-            text="tangent margin gamma, attained on all examples,",
-            at_most=False,
-        ),
-        Check.compare("A.heads", heads, needed, unit="heads", text="number of heads", at_most=False),
-        Check.compare("A.step", run.step, limit, text="step"),
-        Check(
-            "A.bound",
-            Status.NOT_RUN,
-            figures["bound"],
-            unit="loss",
-            text=f"bound on the mean loss, {if_held}",
-        ),
-        Check("A.gap", Status.NOT_APPLICABLE, figures["generalization_bound"], unit="loss", text=expected),
-    ]
-    if problem.optimizer != "gd":
-        why = "the theorem is about gradient descent with a constant step"
-        checks[4] = Check("A.step", Status.NOT_APPLICABLE, text=why)
-    if all(check.status is Status.HOLDS for check in checks[2:5]):
-        text = "mean training loss against the a-priori bound"
-        checks[5] = Check.compare("A.bound", figures["measured"], figures["bound"], unit="loss", text=text)
-    return checks, figures
+    return figures
 
 
 def generalization_checks(
