@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnlearn.scores import Rotary, Rotation
+from attnlearn.scores import Curvature, Rotary, Rotation
 from attnlearn.scores._near_gauge import commuting
 from attnlearn.scores._pairs import moved
 
@@ -23,7 +23,7 @@ def scores_of(rng, rotation):
 
 def coordinates_of(scores):
     met = np.ones((K, 1, K)) * np.tri(K)[:, None]
-    return scores.preconditioner(np.eye(D), np.eye(D), inverse_factor, False, met)
+    return scores.preconditioner(Curvature(np.eye(D), np.eye(D), met, inverse_factor))
 
 
 def by_offset(scores, tangent):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnlearn.scores import Bilinear, Offsets, Relative, Rotary, Rotation, Scores
+from attnlearn.scores import Bilinear, Curvature, Offsets, Relative, Rotary, Rotation, Scores
 from attnlearn.solve._white import whitening
 
 Make = Callable[[np.random.Generator], Scores]
@@ -79,7 +79,7 @@ def up_to_queries(array: np.ndarray) -> np.ndarray:
 def test_it_satisfies_the_protocol(scores, x):
     assert logits(scores, x).shape == (3, 5, scores.heads, 5)
     assert scores.astype(np.float32).dtype == np.float32
-    assert scores.values().shape[0] == scores.heads
+    assert scores.at(0).theta.shape == (scores.heads, scores.dim, scores.dim)
 
 
 def test_a_vector_keeps_its_shape(scores, x):
@@ -126,11 +126,12 @@ def test_other_coordinates_give_the_same_patterns(scores, rng):
 def identity_curvature(scores: Scores):
     size = scores.heads * scores.dim
     return scores.preconditioner(
-        np.eye(size),
-        np.eye(scores.dim),
-        lambda matrix: np.linalg.inv(np.linalg.cholesky(matrix)),
-        joint=True,
-        met=np.ones((5, scores.heads, 5)),
+        Curvature(
+            np.eye(size),
+            np.eye(scores.dim),
+            np.ones((5, scores.heads, 5)),
+            lambda matrix: np.linalg.inv(np.linalg.cholesky(matrix)),
+        )
     )
 
 

@@ -7,14 +7,15 @@ from attnlearn.scores._bilinear import Bilinear
 from attnlearn.scores._frequencies import Frequencies, frequencies, frequencies_of
 from attnlearn.scores._kinds import build, describe, words
 from attnlearn.scores._offsets import Offsets, alibi_slopes
-from attnlearn.scores._protocol import Preconditioner, Scores, Shown
+from attnlearn.scores._protocol import Curvature, Preconditioner, Scores, Shown
 from attnlearn.scores._relative import Relative
 from attnlearn.scores._rotary import Rotary
 from attnlearn.scores._rotation import Rotation
-from attnlearn.scores._visible import Visible, as_visible
+from attnlearn.scores._visible import Visible, as_visible, value_directions
 
 __all__ = [
     "Bilinear",
+    "Curvature",
     "Frequencies",
     "Offsets",
     "Preconditioner",
@@ -30,5 +31,6 @@ __all__ = [
     "describe",
     "frequencies",
     "frequencies_of",
+    "value_directions",
     "words",
 ]

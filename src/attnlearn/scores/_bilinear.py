@@ -6,7 +6,6 @@ not lie in the span of b_i. Gauge of the factors: a -> a g, b -> b g^-T; whole m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,7 @@ import numpy as np
 from attnlearn._arrays import by_head, namespace, permute, reshape
 from attnlearn.scores._kronecker import Kronecker, kronecker
 from attnlearn.scores._products import key_scores, mix, pair, pair_tokens, project, project_back
-from attnlearn.scores._protocol import Affine, Reach, Shown
-from attnlearn.scores._visible import Visible, value_directions
+from attnlearn.scores._protocol import Affine, Curvature, Reach, Shown
 
 
 class Kept(NamedTuple):
@@ -160,33 +158,17 @@ class Bilinear(NamedTuple):
         root = np.sqrt(s[:, None, :rank])
         return Bilinear(u[:, :, :rank] * root, np.swapaxes(vt[:, :rank], 1, 2) * root, self.c)
 
-    def values(self) -> np.ndarray:
-        """Singular values (m, d) of every Theta_i."""
-        return np.linalg.svd(np.asarray(self.theta(), np.float64), compute_uv=False)
-
     def unknowns(self) -> int:
         """Free numbers: the gauge a -> a g, b -> b g^-T is not counted."""
         m, d, r = self.a.shape
         return m * (d * d + d) if self.b is None else m * (2 * d * r - r * r + d)
 
-    def directions(self, tokens: float, causal: bool | Visible) -> float:
-        """Output directions in which a row can change with the scores: differences of values, on average over the queries."""
-        return value_directions(self.heads, tokens, causal)
-
     # --- coordinates, gauge, and what shows ---------------------------------------------------------------
-    def preconditioner(
-        self,
-        coupling: np.ndarray,
-        second: np.ndarray,
-        invert: Callable[[np.ndarray], np.ndarray],
-        joint: bool,
-        met: np.ndarray,
-        residual: float = 0.0,
-    ) -> Kronecker:
+    def preconditioner(self, curvature: Curvature) -> Kronecker:
         """Kronecker products of the second moment of the queries and the coupling of the keys."""
         a = np.asarray(self.a, np.float64)
         b = None if self.b is None else np.asarray(self.b, np.float64)
-        return kronecker(a, b, coupling, second, invert, joint)
+        return kronecker(a, b, curvature)
 
     def gauge(self, by: Kronecker) -> np.ndarray | None:
         """Orthonormal columns (m, d, r): coordinates of da_i orthogonal to them count every dTheta_i once."""

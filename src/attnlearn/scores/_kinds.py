@@ -10,7 +10,7 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn.scores._bilinear import Bilinear
 from attnlearn.scores._offsets import Offsets
-from attnlearn.scores._protocol import Scores, Shown
+from attnlearn.scores._protocol import Scores
 from attnlearn.scores._relative import Relative
 from attnlearn.scores._rotary import Rotary
 from attnlearn.scores._rotation import Rotation
@@ -28,10 +28,6 @@ class Held(Scores, Protocol):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The parameters by name, as in `ARRAYS`."""
-        ...
-
-    def at(self, offset: float) -> Shown:
-        """Theta_i and c_i of pairs at that offset p_b - p_a."""
         ...
 
     def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:

@@ -12,13 +12,12 @@ c_i is G; the blocks are treated as independent, which they are (in that model) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn.scores._products import product
-from attnlearn.scores._protocol import Affine, Reach
+from attnlearn.scores._protocol import Affine, Curvature, Reach
 
 
 class Kronecker(NamedTuple):
@@ -73,19 +72,17 @@ class Kronecker(NamedTuple):
 def kronecker(
     a: np.ndarray,
     b: np.ndarray | None,
-    coupling: np.ndarray,
-    second: np.ndarray,
-    invert: Callable[[np.ndarray], np.ndarray],
-    joint: bool,
+    curvature: Curvature,
 ) -> Kronecker:
-    """The preconditioner of factors a, b (or of whole Theta_i) from G and E[x x^T]."""
+    """The preconditioner of factors a, b (or of whole Theta_i)."""
+    coupling, second, invert = curvature.coupling, curvature.second, curvature.invert
     whole, tokens = invert(coupling), invert(second)
     if b is None:
         return _single(Kronecker(tokens.T, whole, None, None, whole))
     m, d, r = a.shape
     blocks = coupling.reshape(m, d, m, d)
     inner = np.einsum("ipr,ipjq,jqs->irjs", b, blocks, b, optimize=True)
-    if not joint:
+    if not curvature.joint:
         inner = inner * np.eye(m)[:, None, :, None]
     own = [invert(blocks[i, :, i, :]).T for i in range(m)]
     sides = [invert(a[i].T @ second @ a[i]) for i in range(m)]

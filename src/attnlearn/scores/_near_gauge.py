@@ -17,14 +17,13 @@ Cost: a Cholesky factor of size 2 width^2 + width for each head: 0.3 s at width 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 
 from attnlearn.scores._kronecker import spectral_norms
-from attnlearn.scores._protocol import Affine, Reach
+from attnlearn.scores._protocol import Affine, Curvature, Reach
 from attnlearn.scores._rotation import Rotation
 
 RIDGE = 1e-9
@@ -35,8 +34,6 @@ residual. Of 0.01 to 10 the values from 0.01 to 0.1 took the fewest steps (two h
 HALVED = 0.5
 IDLE = 1e-6
 """Curvature of a head that has none, relative to the mean of all heads."""
-
-Invert = Callable[[np.ndarray], np.ndarray]
 
 
 class Head(NamedTuple):
@@ -127,17 +124,9 @@ class Coordinates(NamedTuple):
         return Reach(*np.array(found).T)
 
 
-def coordinates(
-    a: np.ndarray,
-    b: np.ndarray,
-    rotation: Rotation,
-    coupling: np.ndarray,
-    second: np.ndarray,
-    met: np.ndarray,
-    invert: Invert,
-    residual: float,
-) -> Coordinates:
-    """From factors (m, d + 1, width), the coupling (m d, m d), E[x x^T], and how much pairs of places (query, m, key) meet."""
+def coordinates(a: np.ndarray, b: np.ndarray, rotation: Rotation, curvature: Curvature) -> Coordinates:
+    """From factors (m, d + 1, width) and the curvature there."""
+    coupling, second, met, invert, _, residual = curvature
     m, d = a.shape[0], a.shape[1] - 1
     blocks = coupling.reshape(m, d, m, d)
     tokens = np.eye(d + 1)

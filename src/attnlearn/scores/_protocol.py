@@ -8,11 +8,10 @@ key). A member adds a file here, and nothing above it changes:
 |---|---|
 | parameters as one vector, in a precision, in other coordinates of the tokens | `flat`, `shaped`, `astype`, `seen_through` |
 | forward, and its derivative both ways | `logits`, `jvp`, `vjp` |
-| rank | `rank`, `of_rank`, `values` |
-| counts | `unknowns`, `directions` |
+| rank, and the number of unknowns | `rank`, `of_rank`, `unknowns` |
 | coordinates in which the curvature is about one | `preconditioner` |
 | gauge: changes of the parameters that change no score | `gauge`, `without_gauge` |
-| what inputs can show of a change, and how far coordinates move it | `shown`, `reach` |
+| what inputs can show of the scores and of a change, and how far coordinates move it | `at`, `shown`, `reach` |
 """
 
 from __future__ import annotations
@@ -35,6 +34,22 @@ class Reach(NamedTuple):
 
     theta: np.ndarray
     query_bias: np.ndarray
+
+
+class Curvature(NamedTuple):
+    """The curvature in the scores: coupling (m d, m d) of the heads' keys, second moment (d, d) of the queries.
+
+    `met` (query, m, key) says how much each pair of places counts: the sum of alpha (1 - alpha). `invert` gives the inverse Cholesky
+    factor of a matrix. `joint` False treats heads one by one where that is sharper. Changes that show less than the relative `residual`
+    need not be told apart from those that do not show.
+    """
+
+    coupling: np.ndarray
+    second: np.ndarray
+    met: np.ndarray
+    invert: Callable[[np.ndarray], np.ndarray]
+    joint: bool = True
+    residual: float = 0.0
 
 
 class Affine(Protocol):
@@ -134,34 +149,16 @@ class Scores(Protocol):
         """The best approximation of that rank; parts below the relative error `rounding` are zero."""
         ...
 
-    def values(self) -> np.ndarray:
-        """Singular values (m, d) of every head, the largest first."""
+    def at(self, offset: float) -> Shown:
+        """Theta_i and c_i of pairs at that offset p_b - p_a."""
         ...
 
     def unknowns(self) -> int:
         """Free numbers, gauge not counted."""
         ...
 
-    def directions(self, tokens: float, causal: Any) -> float:
-        """Output directions in which a row can change with the scores, on average over the queries."""
-        ...
-
-    def preconditioner(
-        self,
-        coupling: np.ndarray,
-        second: np.ndarray,
-        invert: Callable[[np.ndarray], np.ndarray],
-        joint: bool,
-        met: np.ndarray,
-        residual: float = 0.0,
-    ) -> Preconditioner:
-        """From the coupling (m d, m d) of the heads' keys and the second moment (d, d) of the queries.
-
-        `met` (query, m, key) says how much each pair of places counts: the sum of alpha (1 - alpha). Changes that show less than the
-        relative `residual` need not be told apart from those that do not show.
-
-        `invert` gives the inverse Cholesky factor of a matrix. `joint` False treats heads one by one where that is sharper.
-        """
+    def preconditioner(self, curvature: Curvature) -> Preconditioner:
+        """Coordinates in which this curvature is about one."""
         ...
 
     def gauge(self, by: Any) -> Any | None:

@@ -7,7 +7,6 @@ one sum over its pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from attnlearn._errors import require
 from attnlearn.scores._bilinear import Bilinear
 from attnlearn.scores._kronecker import Kronecker
 from attnlearn.scores._offsets import Offsets
-from attnlearn.scores._protocol import Affine, Reach, Shown
+from attnlearn.scores._protocol import Affine, Curvature, Reach, Shown
 from attnlearn.scores._rotation import as_positions
 
 
@@ -134,32 +133,16 @@ class Relative:
         """The bilinear form of that rank, with the same table."""
         return Relative(self.base.of_rank(rank, rounding), self.table, self.offsets)
 
-    def values(self) -> np.ndarray:
-        """Singular values (m, d) of every Theta_i."""
-        return self.base.values()
-
     def unknowns(self) -> int:
         """Free numbers: the gauge and the invisible constant of each table are not counted."""
         return self.base.unknowns() + self.heads * self.offsets.free
 
-    def directions(self, tokens: float, causal: Any) -> float:
-        """As for bilinear scores."""
-        return self.base.directions(tokens, causal)
-
     # --- coordinates, gauge, and what shows ---------------------------------------------------------------
-    def preconditioner(
-        self,
-        coupling: np.ndarray,
-        second: np.ndarray,
-        invert: Callable[[np.ndarray], np.ndarray],
-        joint: bool,
-        met: np.ndarray,
-        residual: float = 0.0,
-    ) -> Coordinates:
+    def preconditioner(self, curvature: Curvature) -> Coordinates:
         """That of the bilinear form; one number of a table meets the share 1/numbers of its head's pairs."""
-        own = np.diagonal(coupling).reshape(self.heads, -1).mean(axis=1)
+        own = np.diagonal(curvature.coupling).reshape(self.heads, -1).mean(axis=1)
         own = np.maximum(own / self.offsets.numbers, np.finfo(np.float32).tiny)
-        by = self.base.preconditioner(coupling, second, invert, joint, met, residual)
+        by, met = self.base.preconditioner(curvature), curvature.met
         far = 1 if self.offsets.constant else met.shape[0] - 1
         return Coordinates(by, (1 / np.sqrt(own))[:, None].astype(np.float32), far, self._taken(met))
 

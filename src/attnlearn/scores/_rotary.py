@@ -9,7 +9,6 @@ key bias is invisible and kept at zero. Cost of a chunk: that of bilinear factor
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +17,8 @@ from attnlearn._errors import require
 from attnlearn.scores._near_gauge import Coordinates, coordinates
 from attnlearn.scores._pairs import Extended, balanced, moved
 from attnlearn.scores._products import pair, project, project_back
-from attnlearn.scores._protocol import Affine, Reach, Shown
+from attnlearn.scores._protocol import Affine, Curvature, Reach, Shown
 from attnlearn.scores._rotation import Rotation, as_positions, turn
-from attnlearn.scores._visible import value_directions
 
 
 class Kept(NamedTuple):
@@ -177,32 +175,15 @@ class Rotary:
         del rank, rounding
         return self
 
-    def values(self) -> np.ndarray:
-        """Singular values (m, d) of every Theta_i at offset 0."""
-        return np.linalg.svd(np.asarray(self.at(0).theta, np.float64), compute_uv=False)
-
     def unknowns(self) -> int:
         """Free numbers: gauge and invisible key biases are not counted."""
         p, still, extended = self.rotation.pairs, self.rotation.still, self.dim + 1
         return self.heads * (p * (4 * extended - 2) + still * (2 * extended - 1 - still))
 
-    def directions(self, tokens: float, causal: Any) -> float:
-        """As for bilinear scores: differences of values, on average over the queries."""
-        return value_directions(self.heads, tokens, causal)
-
     # --- coordinates, gauge, and what shows ---------------------------------------------------------------
-    def preconditioner(
-        self,
-        coupling: np.ndarray,
-        second: np.ndarray,
-        invert: Callable[[np.ndarray], np.ndarray],
-        joint: bool,
-        met: np.ndarray,
-        residual: float = 0.0,
-    ) -> Coordinates:
+    def preconditioner(self, curvature: Curvature) -> Coordinates:
         """Head by head, with the offsets as often as they meet (`_near_gauge`)."""
-        del joint
-        return coordinates(self.a, self.b, self.rotation, coupling, second, met, invert, residual)
+        return coordinates(self.a, self.b, self.rotation, curvature)
 
     def moved(self, step: Rotary) -> Rotary:
         """The scores after a step, to first order their sum (`_pairs.moved`)."""

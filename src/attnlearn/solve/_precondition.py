@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from attnlearn._arrays import namespace, permute, reshape
-from attnlearn.scores import Preconditioner
+from attnlearn.scores import Curvature, Preconditioner
 from attnlearn.solve._calibration import RIDGE, in_precision
 from attnlearn.solve._linearize import Linearization, Local
 from attnlearn.solve._regress import inverse_factor
@@ -75,4 +75,4 @@ def precondition(at: Linearization, joint: bool = True, residual: float = 0.0) -
     """The preconditioner at a linearization; `joint` False drops the coupling of heads where the scores allow it."""
     coupling, second, met = (np.asarray(array, np.float64) for array in curvature(at))
     invert = partial(inverse_factor, ridge=in_precision(RIDGE, np.float32))
-    return at.scores.preconditioner(coupling, second, invert, joint, met, residual)
+    return at.scores.preconditioner(Curvature(coupling, second, met, invert, joint, residual))

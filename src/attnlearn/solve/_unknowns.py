@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnlearn._layer import AttentionLayer
-from attnlearn.scores import Scores, Visible
+from attnlearn.scores import Scores, Visible, value_directions
 from attnlearn.solve import _calibration as calibration
 
 
@@ -49,7 +49,7 @@ def sequences_wanted(
 
     The scores, whose equations are counted in the directions that a row can change in, get twice as many.
     """
-    width, telling = scores.heads * scores.dim + 1, min(out, scores.directions(tokens, causal))
+    width, telling = scores.heads * scores.dim + 1, min(out, value_directions(scores.heads, tokens, causal))
     rows = max(
         equations * (scores.unknowns() + width * out) / out,
         2 * equations * scores.unknowns() / telling,
@@ -64,7 +64,7 @@ def outputs_wanted(scores: Scores, out: int, tokens: float, causal: bool | Visib
     The change of a row lies in the span of the differences between its values, m (k - 1) directions; combinations in that
     number see all of it.
     """
-    few = max(calibration.PIECE, int(np.ceil(scores.directions(tokens, causal))))
+    few = max(calibration.PIECE, int(np.ceil(value_directions(scores.heads, tokens, causal))))
     return few if out >= 2 * few else out
 
 

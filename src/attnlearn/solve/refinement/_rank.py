@@ -51,7 +51,7 @@ def lowered(scores: Scores, residual: float) -> Scores | None:
     At the relative residual `residual` a singular value below RANK_OPEN residuals of its head's largest may as
     well be zero. Factors of too large a rank leave Gauss-Newton without curvature and its convergence linear.
     """
-    values = scores.values()
+    values = np.linalg.svd(np.asarray(scores.at(0).theta, np.float64), compute_uv=False)
     rank = rank_above(values, calibration.RANK_OPEN * residual * values[:, :1])
     given = scores.dim // 2 if scores.rank is None else scores.rank - 1
     if not 1 <= rank <= given:
