@@ -1,8 +1,11 @@
-"""Choices of the methods that look for heads in the data."""
+"""What a caller may choose, and its defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+ACCURACY = 0.05
+"""Default of `accuracy=`: claims about outputs with noise that are less exact than five per cent are not established."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.engine import storable
 from attnlearn.recovery import _calibration as calibration
+from attnlearn.recovery._config import ACCURACY
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._split import Split, sequences_in_all
 
@@ -37,7 +38,7 @@ class Problem:
     causal: bool | None = None
     num_heads: int | None = None
     target: float | None = None
-    accuracy: float = calibration.ACCURACY
+    accuracy: float = ACCURACY
     precision: np.dtype | None = None
     """The precision that the outputs have (None: that of their dtype)."""
 

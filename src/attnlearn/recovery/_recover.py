@@ -26,8 +26,9 @@ from attnlearn.data import as_examples
 from attnlearn.data._intake import is_data_model
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, handed_over, learn
 from attnlearn.engine._threads import limited_blas
-from attnlearn.recovery._calibration import ACCURACY, WIDTHS
+from attnlearn.recovery._calibration import WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
+from attnlearn.recovery._config import ACCURACY
 from attnlearn.recovery._draw import draw_examples
 from attnlearn.recovery._driver import program
 from attnlearn.recovery._explain import planned
