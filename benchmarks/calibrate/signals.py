@@ -16,7 +16,7 @@ from attnlearn.solve._split import Split
 from benchmarks.calibrate import cut, instead, show, span
 
 COVERS = (
-    "SIGNIFICANT", "SKEWED", "HEAVY_TAILS", "LINEAR_SHARE", "GOOD_SHARES",
+    "SIGNIFICANT", "SKEWED", "HEAVY_TAILS", "LINEAR_SHARE", "LINEAR_DIGITS", "GOOD_SHARES",
 )  # fmt: skip
 SEEDS = range(3)
 
@@ -128,6 +128,18 @@ def linear() -> None:
         cut("LINEAR_SHARE", "share left by the linear fit", *sides, key=name)
 
 
+def digits() -> None:
+    """Shares that the first linear fit, in float32, leaves of linear functions of the tokens and of weak attention."""
+    linear, weak = [], []
+    for seed in SEEDS:
+        x, layer = normal(seed, 3_000, 5, 12), AttentionLayer.random(2, 12, scale=1e-3, seed=seed)
+        own = x @ normal(seed + 1, 12, 12)
+        with instead(LINEAR_DIGITS=0.0):
+            linear += [nonlinear_share(as_examples(x, y)) for y in (own, own + x.mean(axis=1, keepdims=True))]
+            weak.append(nonlinear_share(as_examples(x, layer(x))))
+    cut("LINEAR_DIGITS", "share left in float32", ("linear functions", linear), ("scores of 0.001", weak))
+
+
 def head_error(found: Signals, truth: AttentionLayer, layer: AttentionLayer) -> float:
     """The relative error of (Theta, c) of the true head that is found worst, as white tokens see it."""
 
@@ -171,7 +183,7 @@ def scales() -> None:
 
 
 def main() -> None:
-    for each in (chance, skew, tails, linear, scales):
+    for each in (chance, skew, tails, linear, digits, scales):
         each()
 
 
