@@ -15,9 +15,9 @@ release = version = __version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "mathml",
     "plain_docstrings",
 ]
 exclude_patterns = ["_ext", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.zip"]
@@ -29,6 +29,7 @@ html_theme_options = {
     "source_branch": "main",
     "source_directory": "docs/",
 }
+html_math_renderer = "mathml"
 html_copy_source = False
 html_show_copyright = False
 html_static_path = ["_static"]

@@ -59,3 +59,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "site" / "gallery" / "index.html").is_file()
+    first = (tmp_path / "site" / "index.html").read_text("utf-8")
+    assert "<math " in first
+    assert not re.search(r"<(?:script|link)[^>]*https?://(?!attnlearn)", first), "a page needs no network"

@@ -11,7 +11,7 @@ from typing import Any
 from attnlearn._certificate import Status
 from attnlearn._result import Solution
 
-WIDTH = 110
+WIDTH = 88
 """Columns of a text whose reader is unknown."""
 
 FAILS, CLAIMS, PHASES = 6, 6, 12

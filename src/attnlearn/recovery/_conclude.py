@@ -38,12 +38,12 @@ CAUSES = {
     "position": Cause(
         "position",
         1.0,
-        "what the fit leaves depends on the distance of query and key: scores depend on position",
+        "what the fit leaves depends on the distance of query and key: scores depend on position, which positions= can be told",
     ),
     "distance": Cause(
         "position",
         1.0,
-        "what the fit leaves depends on the distance of query and key: scores depend on position",
+        "what the fit leaves depends on the distance of query and key: scores depend on position, which positions= can be told",
     ),
     "scores": Cause(
         "soft cap",

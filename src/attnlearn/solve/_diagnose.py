@@ -161,7 +161,7 @@ def _position(
     return Cause(
         "position",
         float(np.clip(share / calibration.FEW, 0.0, calibration.NEARLY_ALL)),
-        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position",
+        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position, which positions= can be told",
     )
 
 
