@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer
 from attnlearn.scores import Offsets, Relative, Rotary, frequencies
-from attnlearn.solve._by_offset import met_share, window_reach
+from attnlearn.solve._by_offset import linear_share, met_share, window_reach
 from attnlearn.solve._calibration import FEW, SUPPORTED
 from attnlearn.solve._diagnose import diagnose
 
@@ -72,6 +72,12 @@ def test_halves_that_share_nothing_show_nothing(rng):
     assert met_share(x, y, np.arange(500) % 2, causal=False) < FEW
     first, second = rng.standard_normal((2, 6, 6, 4, 4))
     assert window_reach(first, second, causal=False) is None
+
+
+def test_chance_alone_is_no_share_of_the_linear_influence(rng):
+    """Heads with opposite W hardly have a linear influence: what the halves show of it is chance."""
+    shares = [linear_share(*rng.standard_normal((2, 3, 3, D, D)), False) for _ in range(100)]
+    assert np.count_nonzero(shares) <= 3
 
 
 def test_few_examples_are_not_looked_at(rng):

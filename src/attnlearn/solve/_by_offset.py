@@ -57,23 +57,30 @@ def linear_share(first: np.ndarray, second: np.ndarray, causal: bool) -> float:
         (a + 1.0) ** 2 if causal else 1.0 for a in rows
     ]  # a row of a + 1 keys has influences of 1 / (a + 1)
     pairs = [(first[a][seen[a]], second[a][seen[a]]) for a in rows]
-    varying = sum(weight * _within(*pair) for weight, pair in zip(weights, pairs))
+    varying = [weight * _within(*pair) for weight, pair in zip(weights, pairs)]
     total = sum(weight * float(np.sum(one * other)) for weight, (one, other) in zip(weights, pairs))
     if not causal:  # all rows see the same keys, so own tokens and rows must agree as well
         own = np.eye(k, dtype=bool)
         means = [np.stack([half[a][seen[a]].mean(axis=0) for a in range(k)]) for half in (first, second)]
-        varying += _within(first[own], second[own]) + (k - 1) * _within(*means)
+        varying += [_within(first[own], second[own]), (k - 1) * _within(means[0], means[1])]
         total += float(np.sum(first[own] * second[own]))
     # Attention weights sum to one, so a shift of all tokens moves every row alike, wherever the scores come from.
     sums = [half.sum(axis=1) for half in (first, second)]
     alike = float(np.sum(sums[0] * sums[1]))
-    even = alike > 0 and _within(*sums) / alike < calibration.HALVED
-    return varying / total if total > 0 and even else 0.0
+    even = alike > 0 and _within(sums[0], sums[1]).sum() / alike < calibration.HALVED
+    return _clear_share(np.concatenate(varying, axis=None), total) if even else 0.0
 
 
-def _within(first: np.ndarray, second: np.ndarray) -> float:
-    """The product of two halves after their means over the first axis are taken out."""
-    return float(np.sum((first - first.mean(axis=0)) * (second - second.mean(axis=0))))
+def _within(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The products of two halves after their means over the first axis are taken out, summed over the outputs."""
+    return np.sum((first - first.mean(axis=0)) * (second - second.mean(axis=0)), axis=-1)
+
+
+def _clear_share(parts: np.ndarray, total: float) -> float:
+    """The share of `total` that the parts sum to, 0 where chance might make them as large."""
+    chance = float(np.std(parts) / np.sqrt(parts.size))
+    clear = float(parts.mean()) > calibration.FAR_MORE * chance
+    return float(parts.sum() / total) if clear and total > 0 else 0.0
 
 
 def met_share(x: np.ndarray, y: np.ndarray, half: np.ndarray, causal: bool) -> float:
@@ -95,10 +102,7 @@ def met_share(x: np.ndarray, y: np.ndarray, half: np.ndarray, causal: bool) -> f
         ]
         varying += [float(np.sum(sums[0][1][place] * sums[1][1][place])) for place in range(len(offsets))]
         total += float(np.sum(sums[0][0] * sums[1][0]))
-    parts = np.array(varying)
-    chance = float(np.std(parts) / np.sqrt(len(parts)))
-    clear = float(parts.mean()) > calibration.FAR_MORE * chance
-    return float(parts.sum() / total) if clear and total > 0 else 0.0
+    return _clear_share(np.array(varying), total)
 
 
 def _offsets(k: int, causal: bool) -> list[int]:
