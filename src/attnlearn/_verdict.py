@@ -214,6 +214,8 @@ def _why(document: dict[str, Any], claims: dict[str, Any], outcome: Outcome) -> 
 
 
 def _subject(document: dict[str, Any], trained: bool) -> str:
+    if "candidate" in document["stats"]:
+        return "The candidate was compared with the reference"
     kind = _kind(document).replace("attention layer", "layer")
     return f"A {kind} with {_count(_heads(document))} was {'trained' if trained else 'fitted'}"
 

@@ -75,7 +75,7 @@ SILENT = frozenset({"eigenvalue", "guaranteed"})
 """Figures that say nothing to a person who watches."""
 
 EVIDENCE: dict[str, str] = {
-    "examples": "examples read",
+    "examples": "examples read (of those to learn from)",
     "tokens": "tokens of a sequence",
     "support_rank": "directions in which tokens vary",
     "condition_number": "condition number of the tokens",

@@ -46,6 +46,7 @@ def test_pairs_half_of_them_wrong_by_a_little(pair: int, seed: int) -> None:
     found = certify(candidate, layer, x, target=TARGET, seed=seed, raise_on_failure=False)
     assert found.certified == (pair % 2 == 0)
     assert found.outcome is (Outcome.NOT_ESTABLISHED if pair % 2 else Outcome.CERTIFIED)
+    assert found.verdict.startswith("The candidate was compared")  # nothing was fitted
 
 
 def test_an_error_on_few_inputs_is_seen(seed: int) -> None:

@@ -114,6 +114,10 @@ def _judged(
         "median_error": float(np.median(errors)),
     }
     ended = Outcome.CERTIFIED if certificate.certified else Outcome.NOT_ESTABLISHED
+    if ended is Outcome.NOT_ESTABLISHED:
+        stats["remedy"] = (
+            "take a candidate that is closer, or ask for less (a larger target=, a smaller fraction=)"
+        )
     phases = (Phase("certify", time.perf_counter() - began, {"outcome": ended.name}),)
     layer = candidate if isinstance(candidate, AttentionLayer) else None
     return Solution(layer, ended, certificate, phases, stats)
