@@ -177,7 +177,7 @@ def _front(suites: dict[str, Suite]) -> str:
                     ]
                 )
     for row in suites["extract"].rows:
-        if row.case["layer"] == "sapiens-vh-layer0" and "rival" not in row.case:
+        if row.case["layer"] == "sapiens-vh-layer0" and not {"rival", "before"} & row.case.keys():
             asked = row.values("sequences")
             rows.append(
                 [
