@@ -99,6 +99,7 @@ FOUND: dict[str, tuple[Any, str]] = {
     "all tokens equal": (lambda: attnlearn.recover(1 + 0 * MANY, LAYER(MANY)), r"\(all tokens are equal\)"),
     "one token repeated": (lambda: attnlearn.recover(MANY[:, :1].repeat(4, 1), LAYER(MANY)), "each token of a sequence is a copy of the others"),
     "few different sequences": (lambda: attnlearn.recover(np.tile(X[:7], (9, 1, 1)), np.tile(Y[:7], (9, 1, 1))), "only 7 of the 63 sequences differ from each other"),
+    "two tokens a sequence": (lambda: attnlearn.recover(MANY[:, :2], LAYER(MANY[:, :2])), "give sequences of three tokens or more"),
     "constant outputs": (lambda: attnlearn.recover(MANY, 2.0 + 0 * MANY), "the outputs are the same for every input"),
     "outputs without attention": (lambda: attnlearn.recover(MANY, MANY @ LAYER.w[0]), r"a linear function of the tokens explains all but \de-1\d of the outputs"),
     "axes exchanged in both": (lambda: attnlearn.recover(MANY.swapaxes(1, 2), LAYER(MANY).swapaxes(1, 2)), r"6 tokens of dimension 4: if that is the wrong way round"),

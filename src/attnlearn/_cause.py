@@ -68,6 +68,8 @@ def remedy(document: dict[str, Any], outcome: Outcome) -> str:
             "" if document["layer"] is not None else ", and check that the outputs belong to these tokens"
         )
         return f"give about {needed:,} examples in all{learned}{_turned(stats)}"
+    if outcome is Outcome.HEADS_INDISTINGUISHABLE and stats.get("sequence_length") == 2:
+        return "give sequences of three tokens or more, for two keys do not tell a head from its mirror image"
     if outcome is Outcome.NOT_ATTENTION and isinstance(diagnosis, dict):
         told = {entry["name"]: entry["text"] for entry in diagnosis.get("evidence") or ()}
         cause = diagnosis.get("cause")
