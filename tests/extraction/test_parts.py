@@ -15,7 +15,7 @@ from attnlearn.extraction._measure import measure
 from attnlearn.extraction._polish import Fitted, _merged, candidate_ranks, likely_first
 from attnlearn.extraction._probe import crossing, features, probe, respond
 from attnlearn.extraction._separate import doubled_signs, joint_rays, parabola_lengths, separate
-from attnlearn.extraction._spans import largest_fall, solve_values, value_spaces
+from attnlearn.extraction._spans import solve_values, value_spaces
 from attnlearn.extraction._state import Inquiry, Problem, State
 from attnlearn.oracle import Oracle
 
@@ -166,12 +166,6 @@ def test_token_scale_of_swept_heads():
 def test_crossing_is_followed_down_from_the_peak():
     grid = 2.0 ** np.arange(5)
     assert crossing(grid, np.array([5.0, 0.01, 1.0, 6.0, 6.0])) > 2.0
-
-
-def test_a_fall_wants_rows_to_spare():
-    assert largest_fall(np.array([1.0, 1e-9])) == (1, 1.0)
-    assert largest_fall(np.array([1.0, 1e-9, 1e-9]))[0] == 1
-    assert largest_fall(np.array([3.0, 2.0, 1.5, 1.2, 1.0]))[1] < 2
 
 
 def test_one_misread_rank_does_not_change_that_of_all():

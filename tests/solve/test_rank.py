@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer
-from attnlearn.solve._rank import joint_rank, largest_fall, largest_rank, profile, rank_above
+from attnlearn.solve._rank import joint_rank, largest_fall, largest_rank, profile, rank_above, steepest
 
 
 def test_every_head_has_its_own_noise():
@@ -38,3 +38,9 @@ def test_the_profile_falls_where_all_heads_fall():
     np.testing.assert_allclose(profile(values), [4.0, 0.1, 1e-3])
     assert largest_fall(profile(values), 50.0) == 2
     assert largest_fall(np.array([1.0]), 2.0) is None
+
+
+def test_a_fall_wants_values_to_spare():
+    assert steepest(np.array([1.0, 1e-9]), 2) == (1, 1.0)
+    assert steepest(np.array([1.0, 1e-9, 1e-9]), 2)[0] == 1
+    assert steepest(np.array([3.0, 2.0, 1.5, 1.2, 1.0]), 2)[1] < 2

@@ -26,9 +26,9 @@ from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._equations import tokens_told_apart
 from attnlearn.extraction._lengths import accepted_lengths
 from attnlearn.extraction._match import scale_for
-from attnlearn.extraction._spans import largest_fall
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 from attnlearn.extraction._table import ScoreTable
+from attnlearn.solve._rank import steepest
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ def row_ranks(known: Float[np.ndarray, "m a d"], constant_head: bool) -> tuple[l
 
     All rows of a constant head, the last one, are its query bias, or rounding if it has none: one direction.
     """
-    found = [largest_fall(singular) for singular in np.linalg.svd(known, compute_uv=False)]
+    spectra = np.linalg.svd(known, compute_uv=False)
+    found = [steepest(singular, calibration.RANK_SURPLUS) for singular in spectra]
     if constant_head:
         found[-1] = (1, np.inf)
     ranks, falls = zip(*found)

@@ -28,6 +28,7 @@ from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._separate import locate
 from attnlearn.extraction._spans import Lean, lean_slices, queries_needed, value_spaces
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
+from attnlearn.solve._heads import separation
 
 
 def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
@@ -49,19 +50,9 @@ def match(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str
             found, _ = locate(inquiry, problem, tools, calibration.ATTEMPTS * (attempt + 1))
     # Nearly equal heads amplify noise until only the longest displacements would stand out of it.
     longest = [entry["displacement"] >= calibration.DISPLACEMENT_MOST for entry in history]
-    close = np.mean(longest) >= calibration.BLURRED_SHARE or closest_slopes(found) < calibration.APART
+    close = np.mean(longest) >= calibration.BLURRED_SHARE or separation(found.slopes) < calibration.APART
     name = "HEADS_INDISTINGUISHABLE" if close else "NOT_ATTENTION"
     raise Stop(name, {"sweeps": history, **counts(problem.oracle)}, inquiry.kept())
-
-
-def closest_slopes(found: Slice) -> float:
-    """Smallest distance of two heads' logit slopes over the larger norm; 1 for a single head."""
-    slopes, smallest = found.slopes, 1.0
-    for i in range(len(slopes)):
-        for j in range(i):
-            larger = max(np.linalg.norm(slopes[i]), np.linalg.norm(slopes[j]), 1e-300)
-            smallest = min(smallest, float(np.linalg.norm(slopes[i] - slopes[j]) / larger))
-    return smallest
 
 
 @dataclass(frozen=True)

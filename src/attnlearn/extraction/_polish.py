@@ -24,6 +24,7 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._equations import missing_sequences
 from attnlearn.extraction._state import Inquiry, Problem, State, answer_dtype, counts
+from attnlearn.solve._rank import largest_fall, profile
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -123,10 +124,9 @@ def shared_rank(theta: Float[np.ndarray, "m d d"]) -> list[int] | None:
     >>> shared_rank(np.array([np.diag([3.0, 2.0, 0.9, 0.8]), np.diag([4.0, 3.0, 0.9, 0.8])]))
     [2, 2]
     """
-    singular = np.log(np.maximum(np.linalg.svd(theta, compute_uv=False), 1e-300))
-    falls = np.mean(singular[:, :-1] - singular[:, 1:], axis=0)[: theta.shape[1] // 2]
-    best = int(np.argmax(falls))
-    return [best + 1] * len(theta) if falls[best] > np.log(calibration.SHARED_FALL) else None
+    on_average = profile(np.linalg.svd(theta, compute_uv=False))
+    rank = largest_fall(on_average[: theta.shape[1] // 2 + 1], calibration.SHARED_FALL)
+    return None if rank is None else [rank] * len(theta)
 
 
 def _ask_random(
@@ -193,8 +193,8 @@ def final_rank(singular: Float[np.ndarray, "s"]) -> int:
     """
     if not singular.any():
         return 0
-    falls = singular[:-1] / np.maximum(singular[1:], np.finfo(float).eps * singular[0] + 1e-300)
-    return int(np.argmax(falls)) + 1 if falls.max(initial=0.0) >= calibration.FINAL_FALL else len(singular)
+    rounded = np.maximum(singular, np.finfo(float).eps * singular[0])
+    return largest_fall(rounded, calibration.FINAL_FALL) or len(singular)
 
 
 def _as_good(bare: AttentionLayer, layer: AttentionLayer, state: State) -> bool:

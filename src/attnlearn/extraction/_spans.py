@@ -28,6 +28,7 @@ from attnlearn.extraction._logits import Slice, sigmoid, slice_limit
 from attnlearn.extraction._probe import features, respond
 from attnlearn.extraction._state import Inquiry
 from attnlearn.solve._lm import Fit, Stopping, descend
+from attnlearn.solve._rank import largest_fall
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,6 @@ class Lean:
         return Lean(*(array[self.good] for array in vars(self).values()))
 
 
-def largest_fall(
-    singular: Float[np.ndarray, "s"], surplus: int = calibration.RANK_SURPLUS
-) -> tuple[int, float]:
-    """Position and size of the largest fall with `surplus` values left after it: the rank, if the fall is large.
-
-    >>> largest_fall(np.array([3.0, 2.0, 1e-3, 9e-4, 8e-4]))[0]
-    2
-    """
-    last = len(singular) - surplus
-    if last < 1:
-        return 1, 1.0
-    falls = singular[:last] / np.maximum(singular[1 : last + 1], 1e-300)
-    best = int(np.argmax(falls))
-    return best + 1, float(falls[best])
-
-
 def value_spaces(
     found: Slice, etas: Float[np.ndarray, "b d"], values: Float[np.ndarray, "b m o"]
 ) -> list[Float[np.ndarray, "r o"]] | None:
@@ -69,8 +54,8 @@ def value_spaces(
     spaces = []
     for head in rows:
         singular, directions = np.linalg.svd(head, full_matrices=False)[1:]
-        rank, fall = largest_fall(singular, calibration.SPAN_SURPLUS)
-        if fall < calibration.SPAN_GAP:
+        rank = largest_fall(singular, calibration.SPAN_GAP, calibration.SPAN_SURPLUS)
+        if rank is None:
             return None
         spaces.append(directions[:rank])
     return spaces

@@ -107,15 +107,23 @@ def head_separation(layer: AttentionLayer, offsets: Sequence[float] = (0,)) -> f
     """
     theta, biases = shown_scores(layer, offsets)
     m = layer.num_heads
-    stacked = np.concatenate([theta.reshape(m, 1, -1), biases.reshape(m, 1, -1)], axis=2)
-    stacked = stacked / max(float(np.abs(stacked).max()), np.finfo(float).tiny)
-    sizes = np.linalg.norm(stacked, axis=(1, 2))
-    distances = [1.0]
-    for i in range(layer.num_heads):
-        for j in range(i):
-            larger = max(sizes[i], sizes[j], np.finfo(float).tiny)
-            distances.append(float(np.linalg.norm(stacked[i] - stacked[j]) / larger))
-    return float(np.min(distances))  # NaN if one is
+    return separation(np.concatenate([theta.reshape(m, -1), biases.reshape(m, -1)], axis=1))
+
+
+def separation(rows: Float[np.ndarray, "m l"]) -> float:
+    """The smallest distance of two rows over the larger norm of the two; 1 for a single row.
+
+    >>> round(separation(np.array([[3.0, 0.0], [3.0, 1.5], [0.0, 9.0]])), 6)
+    0.447214
+    """
+    rows = rows / max(float(np.abs(rows).max()), np.finfo(float).tiny)
+    sizes = np.maximum(np.linalg.norm(rows, axis=1), np.finfo(float).tiny)
+    distances = [
+        float(np.linalg.norm(rows[i] - rows[j]) / max(sizes[i], sizes[j]))
+        for i in range(len(rows))
+        for j in range(i)
+    ]
+    return float(np.min([1.0, *distances]))  # NaN if one is
 
 
 def head_visibility(layer: AttentionLayer, held: Batch, scale: float) -> Float[np.ndarray, "m"]:

@@ -47,12 +47,25 @@ def profile(values: Float[np.ndarray, "m r"]) -> Float[np.ndarray, "r"]:
     return np.exp(np.log(np.maximum(values, np.finfo(float).tiny)).mean(axis=0))
 
 
-def largest_fall(values: Float[np.ndarray, "l"], least: float) -> int | None:
+def steepest(values: Float[np.ndarray, "l"], surplus: int = 1) -> tuple[int, float]:
+    """How many values stand before their largest fall, and its factor; at least `surplus` values come after it.
+
+    >>> steepest(np.array([3.0, 2.0, 0.1, 0.09]))
+    (2, 20.0)
+    """
+    last = len(values) - surplus
+    if last < 1:
+        return 1, 1.0
+    falls = values[:last] / np.maximum(values[1 : last + 1], np.finfo(float).tiny)
+    place = int(np.argmax(falls))
+    return place + 1, float(falls[place])
+
+
+def largest_fall(values: Float[np.ndarray, "l"], least: float, surplus: int = 1) -> int | None:
     """How many values stand before their largest fall; None if they fall by less than the factor `least`.
 
     >>> largest_fall(np.array([3.0, 2.0, 0.1, 0.09]), 10.0), largest_fall(np.array([3.0, 2.0, 1.0]), 10.0)
     (2, None)
     """
-    falls = values[:-1] / np.maximum(values[1:], np.finfo(float).tiny)
-    place = int(np.argmax(falls)) if len(falls) else 0
-    return place + 1 if len(falls) and falls[place] >= least else None
+    rank, fall = steepest(values, surplus)
+    return rank if fall >= least else None
