@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from attnlearn import report, reproduce
-from attnlearn.reporting._reproduction import _DISPLAYS, reproduce_page
+from attnlearn.reporting._reproduction import _DISPLAYS, claim_displays, reproduce_page
 
 PARTS = {
     "protocol": {
@@ -39,8 +39,14 @@ PARTS = {
     },
     "heads": {
         "target": 0.1,
+        "steps": 100,
         "rows": [
-            {"heads": h, "common": {"steps_to_target": [5]}, "sqrt": {"steps_to_target": [-1]}}
+            {
+                "heads": h,
+                "common": {"steps_to_target": [5], "gap": [0.1]},
+                "sqrt": {"steps_to_target": [-1], "gap": [-0.1]},
+                "bound_over_measured": 2.0,
+            }
             for h in (1, 2)
         ],
     },
@@ -87,6 +93,16 @@ def test_every_claim_has_a_picture(name: str, tmp_path) -> None:
     assert section.displays
     assert all(ET.fromstring(display.svg()) is not None for display in section.displays)
     assert report(document, tmp_path / "report.html").is_file()
+    pytest.importorskip("matplotlib", reason="figures need the extra `report`")
+    reproduce.plot({name: PARTS[name]}, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_intervals_are_drawn_where_they_are_known() -> None:
+    (shares, cost) = claim_displays("wall", PARTS["wall"])
+    assert shares.series[0].whiskers(log=False) == [(2, 0.1, 0.9)]
+    assert shares.svg().count('<line class="curve c0"') == 1
+    assert not cost.series[0].whiskers(log=True)
 
 
 def test_no_claim_is_forgotten() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from attnlearn import AttentionLayer, data
-from attnlearn.reproduce import describe, plot_hardness
+from attnlearn.reproduce import describe, plot
 from attnlearn.reproduce._cases import run_cases, share
 from attnlearn.reproduce._hardness import (
     dial_claim,
@@ -80,7 +80,7 @@ def test_queries_follow_the_bound_and_elimination_fails_with_noise(seed: int, tm
     figures = {"statistical": statistical, "elimination": elimination}
     json.dumps(figures, allow_nan=False)
     pytest.importorskip("matplotlib", reason="figures need the extra `report`")
-    plot_hardness(figures, tmp_path / "figure.png")
+    plot(figures, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn.data import TokenizedMixture
-from attnlearn.reproduce import plot_optimization
+from attnlearn.reproduce import plot
 from attnlearn.reproduce._margins import margin_bound
 from attnlearn.reproduce._optimization import CLAIMS, starts_claim
 from attnlearn.training import AttentionModel, Weights
@@ -67,7 +67,7 @@ def test_starts_satisfy_their_conditions_and_exceed_the_bound(seed):
 def test_claim_runs_and_draws(name, seed, tmp_path):
     claim = CLAIMS[name](seed=seed, quick=True)
     json.dumps({key: value for key, value in claim.items() if key != "curves"}, allow_nan=False)
-    plot_optimization({name: claim}, tmp_path / "figure.png")
+    plot({name: claim}, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
     if name == "attention":
         shares = [np.mean(row["share"]) for row in claim["rows"]]

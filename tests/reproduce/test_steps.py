@@ -6,7 +6,7 @@ import numpy as np
 
 from attnlearn import AttentionLayer
 from attnlearn.recovery.sculpt._body import Body
-from attnlearn.reproduce._plots import plot_learning
+from attnlearn.reproduce._plots import plot
 from attnlearn.reproduce._steps import plane_of, polygon, shadow, step_table
 
 
@@ -38,7 +38,7 @@ def test_runs_that_ended_early_are_told_and_drawn(tmp_path):
     square = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
     cut = {"round": 1, "tolerance": 0.05, "shadow": square, "section": [], "heads": [[0.0, 1.0], [1.0, 1.0]]}
     point |= {"widths_across": [0.1], "seconds": 1.0, "spectral": {"seconds": 1.0}, "sections": [cut]}
-    plot_learning({"learning": {"points": [point]}}, tmp_path / "picture.svg")
+    plot({"learning": {"points": [point]}}, tmp_path / "picture.svg")
     drawn = (tmp_path / "picture.svg").read_text("utf-8")
     assert drawn.startswith("<?xml")
     assert len(drawn) > 10_000

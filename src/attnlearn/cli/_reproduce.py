@@ -63,7 +63,7 @@ def reproduce(
 
     def draw() -> None:
         if plot is not None:
-            getattr(figures_of, f"plot_{claim}")(figures, plot)
+            figures_of.plot(figures, plot)
             console.text(f"wrote {plot}")
 
     shown = {name: {"text": figures_of.describe(name, part), **part} for name, part in figures.items()}

@@ -30,10 +30,20 @@ class Series:
     bound: bool = False
     dots: bool = False
     """Points alone, without a line."""
+    spread: Sequence[tuple[float | None, float | None]] = ()
+    """The lowest and the highest value at every x, drawn as a vertical line; none when it is left out."""
 
     def points(self, log: bool) -> list[tuple[float, float]]:
         """Points that can be drawn."""
         return [(a, b) for a, b in zip(self.x, self.y) if drawable(a, False) and drawable(b, log)]  # type: ignore[misc]
+
+    def whiskers(self, log: bool) -> list[tuple[float, float, float]]:
+        """x, lowest and highest value, where they can be drawn."""
+        return [
+            (a, low, high)
+            for a, (low, high) in zip(self.x, self.spread)
+            if drawable(a, False) and drawable(low, log) and drawable(high, log)
+        ]  # type: ignore[misc]
 
 
 def drawable(value: Any, log: bool) -> bool:

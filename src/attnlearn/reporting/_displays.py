@@ -35,6 +35,10 @@ class Display:
         """Column names and rows."""
         raise NotImplementedError
 
+    def plot(self, ax: Any = None) -> Any:
+        """The picture in matplotlib; returns the axes (needs the extra `report`)."""
+        raise NotImplementedError
+
     def frame(self):
         """The numbers as a pandas data frame (needs the extra `report`)."""
         import pandas as pd
@@ -65,6 +69,7 @@ class Lines(Display):
         levels = [(label, value) for label, value in self.levels if drawable(value, self.log_y)]
         across = [x for _, points in lines for x, _ in points if drawable(x, self.log_x)]
         along = [y for _, points in lines for _, y in points] + [value for _, value in levels]
+        along += [y for one in self.series for _, *ends in one.whiskers(self.log_y) for y in ends]
         x = Scale.fit(across or [0.0, 1.0], LEFT, WIDTH - RIGHT, log=self.log_x)
         y = Scale.fit(along or [0.0, 1.0], HEIGHT - BOTTOM, TOP, log=self.log_y)
         ticks = [(v, f"{v:g}") for v in sorted(set(across))] if labelled_one_by_one(across, x) else ()
@@ -74,6 +79,9 @@ class Lines(Display):
         for number, (one, points) in enumerate(lines):
             shown = [(x(a), y(b), a, b) for a, b in points if drawable(a, self.log_x)]
             body += curve(one, number % COLOURS, shown)
+            for a, low, high in one.whiskers(self.log_y):
+                at = f'x1="{x(a)}" x2="{x(a)}" y1="{y(low)}" y2="{y(high)}"'
+                body += f'<line class="curve c{number % COLOURS}" {at}/>'
         names, above = legend(self.series)
         return picture(names + body, self.title, above=above)
 
@@ -81,12 +89,15 @@ class Lines(Display):
         """The picture in matplotlib; returns the axes (needs the extra `report`)."""
         ax = axes_of(ax)
         for one in self.series:
-            ax.plot(*zip(*one.points(self.log_y)), "--" if one.bound else "o-", label=one.label, markersize=3)
+            points = one.points(self.log_y) or [(math.nan, math.nan)]
+            (line,) = ax.plot(*zip(*points), "--" if one.bound else "o-", label=one.label, markersize=3)
+            for a, low, high in one.whiskers(self.log_y):
+                ax.vlines(a, low, high, color=line.get_color())
         for label, value in self.levels:
             ax.axhline(value, linestyle=":", color="black", label=label)
         ax.set(xlabel=self.x_label, ylabel=self.y_label, title=self.title)
         ax.set(xscale="log" if self.log_x else "linear", yscale="log" if self.log_y else "linear")
-        ax.legend()
+        ax.legend(fontsize=7)
         return ax
 
     def table(self) -> Table:
@@ -160,7 +171,7 @@ class Bars(Display):
         ax.bar(self.labels, [np.nan if value is None else value for value in self.values])
         if self.floor is not None:
             ax.axhline(self.floor, linestyle="--", color="black", label=self.floor_label)
-            ax.legend()
+            ax.legend(fontsize=7)
         ax.set(
             xlabel=self.x_label, ylabel=self.y_label, title=self.title, yscale="log" if self.log else "linear"
         )

@@ -17,7 +17,7 @@ def wall(part: dict[str, Any]) -> list[Display]:
         found.append(
             Lines(
                 f"Layers of the family {family}",
-                "Share of runs in which the learner found the layer.",
+                "Share of runs in which the learner found the layer, with its 95 % interval.",
                 series=_by_learner(part, family, "rate"),
                 x_label="number of heads",
                 y_label="share of runs",
@@ -43,7 +43,12 @@ def _by_learner(part: dict[str, Any], family: str, figure: str) -> tuple[Series,
         if point["family"] == family:
             rows.setdefault(str(point["learner"]), []).append(point)
     return tuple(
-        Series(learner, [point["heads"] for point in points], [point[figure] for point in points])
+        Series(
+            learner,
+            [point["heads"] for point in points],
+            [point[figure] for point in points],
+            spread=[point["interval"] for point in points] if figure == "rate" else (),
+        )
         for learner, points in rows.items()
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from attnlearn._verdict import Verdict
@@ -19,7 +19,7 @@ def reproduce_page(document: dict[str, Any]) -> Page:
     for name, part in figures.items():
         if isinstance(part, dict):
             sections.append(
-                Section(str(name), str(part.get("text") or ""), _claim_displays(name, part), facts(part))
+                Section(str(name), str(part.get("text") or ""), _as_far_as_known(name, part), facts(part))
             )
     return Page(
         title=f"Reproduction: {document.get('claim', '')}",
@@ -36,11 +36,21 @@ def reproduce_page(document: dict[str, Any]) -> Page:
     )
 
 
-def _claim_displays(name: str, part: dict[str, Any]) -> list[Display]:
+def claim_displays(name: str, part: dict[str, Any]) -> list[Display]:
+    """The pictures of one claim, from its figures in JSON."""
+    return _DISPLAYS[name](part) if name in _DISPLAYS else []
+
+
+def _as_far_as_known(name: str, part: dict[str, Any]) -> list[Display]:
     try:
-        return _DISPLAYS[name](part) if name in _DISPLAYS else []
+        return claim_displays(name, part)
     except (KeyError, TypeError, ValueError, IndexError):
         return []  # figures of another version: shown as a table
+
+
+def _ends(runs: list[list[float]]) -> list[tuple[float, float]]:
+    """The lowest and the highest of every list."""
+    return [(min(found), max(found)) for found in runs]
 
 
 def _bound(part: dict[str, Any]) -> list[Display]:
@@ -63,14 +73,20 @@ def _bound(part: dict[str, Any]) -> list[Display]:
 
 def _examples(part: dict[str, Any]) -> list[Display]:
     means = [sum(gaps) / len(gaps) for gaps in part["gaps"]]
+    errors = [stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else 0.0 for gaps in part["gaps"]]
     theory = [means[0] * part["sizes"][0] / size for size in part["sizes"]]
     slope = part.get("slope")
     return [
         Lines(
             f"Slope {slope:.2f}, theory −1" if slope is not None else "Slope not fitted",
-            "Test minus train loss against the number of examples.",
+            "Test minus train loss against the number of examples, with its standard error.",
             series=(
-                Series("measured mean", part["sizes"], means),
+                Series(
+                    "measured mean",
+                    part["sizes"],
+                    means,
+                    spread=[(mean - error, mean + error) for mean, error in zip(means, errors)],
+                ),
                 Series("1/n", part["sizes"], theory, bound=True),
             ),
             x_label="examples",
@@ -86,10 +102,13 @@ def _attended(part: dict[str, Any]) -> list[Display]:
     return [
         Lines(
             "Attention on the tokens that carry the label",
-            "Share of attention, over training, mean over seeds.",
-            series=(
-                Series("all heads", steps, [fmean(row["share"]) for row in part["rows"]]),
-                Series("best head", steps, [fmean(row["largest_head"]) for row in part["rows"]]),
+            "Share of attention, over training, mean and range over seeds.",
+            series=tuple(
+                Series(label, steps, [fmean(found) for found in runs], spread=_ends(runs))
+                for label, runs in (
+                    ("all heads", [row["share"] for row in part["rows"]]),
+                    ("best head", [row["largest_head"] for row in part["rows"]]),
+                )
             ),
             x_label="steps",
             y_label="share",
@@ -102,41 +121,58 @@ def _attended(part: dict[str, Any]) -> list[Display]:
 def _heads(part: dict[str, Any]) -> list[Display]:
     heads = [row["heads"] for row in part["rows"]]
 
-    def middle(rule: str) -> list[float | None]:
-        runs = [
-            sorted(s if s >= 0 else float("inf") for s in row[rule]["steps_to_target"])
-            for row in part["rows"]
-        ]
-        return [run[len(run) // 2] for run in runs]
+    def by_rule(name: str) -> tuple[Series, ...]:
+        def middle(rule: str) -> list[float | None]:
+            return [
+                median(float("inf") if s < 0 and counted else s for s in row[rule][name])
+                for row in part["rows"]
+            ]
 
+        counted = name == "steps_to_target"  # -1 where a run does not get there
+        return Series("one step for all", heads, middle("common")), Series(
+            "step like √H", heads, middle("sqrt")
+        )
+
+    axis: dict[str, Any] = {"x_label": "heads", "log_x": True}
+    slack = Series("one step for all", heads, [row["bound_over_measured"] for row in part["rows"]])
     return [
         Lines(
             f"Steps to loss {part['target']:g}",
             "Median over seeds; a run that does not get there is left out.",
-            series=(
-                Series("one step for all", heads, middle("common")),
-                Series("step like √H", heads, middle("sqrt")),
-            ),
-            x_label="heads",
+            series=by_rule("steps_to_target"),
             y_label="steps",
-            log_x=True,
-        )
+            **axis,
+        ),
+        Lines(
+            f"Test minus train loss after {part['steps']} steps",
+            "Median over seeds.",
+            series=by_rule("gap"),
+            y_label="test − train loss",
+            **axis,
+        ),
+        Lines(
+            "Bound over measured",
+            "The run-verified bound over the mean that it bounds.",
+            series=(slack,),
+            y_label="bound / measured",
+            **axis,
+        ),
     ]
 
 
 def _protocol(part: dict[str, Any]) -> list[Display]:
-    """Loss curves by number of heads under both step rules, the mean over the trials."""
+    """Loss curves by number of heads under both step rules, the mean and the range of the trials."""
 
-    def means(row: dict[str, Any], rule: str) -> list[float]:
-        return [sum(values) / len(values) for values in zip(*row[rule]["curves"], strict=True)]
+    def loss(row: dict[str, Any], rule: str) -> Series:
+        runs = [list(values) for values in zip(*row[rule]["curves"], strict=True)]
+        means = [fmean(values) for values in runs]
+        return Series(f"H = {row['heads']}", part["curve_steps"], means, spread=_ends(runs))
 
     return [
         Lines(
             title,
-            f"Mean of {part['trials']} trials of the paper's protocol: zero start, {part['examples']} examples.",
-            series=tuple(
-                Series(f"H = {row['heads']}", part["curve_steps"], means(row, rule)) for row in part["rows"]
-            ),
+            f"Mean and range of {part['trials']} trials of the paper's protocol: zero start, {part['examples']} examples.",
+            series=tuple(loss(row, rule) for row in part["rows"]),
             x_label="step",
             y_label="training loss",
             log_x=True,
@@ -164,13 +200,16 @@ def _starts(part: dict[str, Any]) -> list[Display]:
 
 def _unattained(part: dict[str, Any]) -> list[Display]:
     strengths = [float(name) for name in part["looking"]]
-    margins = [median(found) for found in part["looking"].values()]
+    runs = list(part["looking"].values())
     best = max(median(found) for found in part["starts"].values())
+    looking = Series(
+        "attention prefers relevant keys", strengths, [median(found) for found in runs], spread=_ends(runs)
+    )
     return [
         Lines(
             "Margins that no start attains",
-            "Tangent margin at weights whose attention prefers the relevant tokens, median over draws, and the best of the three starts.",
-            series=(Series("attention prefers relevant keys", strengths, margins),),
+            "Tangent margin at weights whose attention prefers the relevant tokens, median and range over draws, and the best of the three starts.",
+            series=(looking,),
             x_label="score of relevant keys",
             y_label="margin",
             levels=(("best start", best), ("read-out at full attention", part["limit"])),

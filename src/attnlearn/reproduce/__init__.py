@@ -7,8 +7,7 @@ require_extra("reproduce", "sculpt")
 from attnlearn.reproduce._hardness import hardness
 from attnlearn.reproduce._learning import learning
 from attnlearn.reproduce._optimization import optimization
-from attnlearn.reproduce._optimization_plots import plot_optimization
-from attnlearn.reproduce._plots import plot_hardness, plot_learning
+from attnlearn.reproduce._plots import plot
 from attnlearn.reproduce._texts import describe
 
 __all__ = [
@@ -16,7 +15,5 @@ __all__ = [
     "hardness",
     "learning",
     "optimization",
-    "plot_hardness",
-    "plot_learning",
-    "plot_optimization",
+    "plot",
 ]

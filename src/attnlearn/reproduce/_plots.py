@@ -1,147 +1,41 @@
-"""Figures of the claims about learning and hardness (needs the extra `report`)."""
+"""One picture of the claims: what the report shows of each, and two panels that it cannot show (needs the extra `report`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from attnlearn._certificate import jsonable
+from attnlearn._files import atomic_path
+from attnlearn.reporting._reproduction import claim_displays
 
-def plot_panels(
-    figures: dict[str, Any], panels: dict[str, Callable[[Any, dict[str, Any]], None]], path: Any
-) -> None:
-    """Draw whichever claims `figures` holds, one panel each and at most four in a row, into one file."""
+
+def plot(figures: dict[str, Any], path: Any) -> None:
+    """Draw whichever claims `figures` holds, at most four panels in a row, into one file."""
     from matplotlib.figure import Figure
 
-    from attnlearn._files import atomic_path
-
-    names = [name for name in panels if name in figures]
-    rows = -(-len(names) // 4)
-    columns = -(-len(names) // rows)
+    panels = _panels(jsonable(figures))
+    rows = -(-len(panels) // 4)
+    columns = -(-len(panels) // rows)
     picture = Figure(figsize=(4.6 * columns, 3.8 * rows), layout="constrained")
-    for number, name in enumerate(names, 1):
-        panels[name](picture.add_subplot(rows, columns, number), figures[name])
+    for number, panel in enumerate(panels, 1):
+        panel(picture.add_subplot(rows, columns, number))
     with atomic_path(path) as temporary:
         picture.savefig(temporary, format=str(path).rpartition(".")[2] or "png")
 
 
-def plot_hardness(figures: dict[str, Any], path: Any) -> None:
-    """The wall on every family and its cost, the statistical queries, the elimination and the dial."""
-    shown, panels = dict(figures), dict(_HARDNESS)
-    if wall := shown.pop("wall", None):
-        families = dict.fromkeys(point["family"] for point in wall["points"])
-        walls = {f"wall: {family}": partial(_plot_wall, family=family) for family in families}
-        panels = walls | {"cost": _plot_wall_cost} | panels
-        shown |= dict.fromkeys((*walls, "cost"), wall)
-    plot_panels(shown, panels, path)
-
-
-def plot_learning(figures: dict[str, Any], path: Any) -> None:
-    """Widths by round, the body in the plane of its heads, errors and seconds by size, the paper's steps beside ours."""
-    points = figures["learning"]["points"]
-    shown = {
-        "section": any(point.get("sections") for point in points),
-        "steps": any(point.get("by_step") for point in points),
-    }
-    panels = [name for name in _LEARNING if shown.get(name, True)]
-    plot_panels(dict.fromkeys(panels, figures["learning"]), _LEARNING, path)
-
-
-def _plot_wall(axes: Any, claim: dict[str, Any], family: str) -> None:
-    curves = [(points, style) for points, style in _curves(claim) if points[0]["family"] == family]
-    for place, (points, style) in enumerate(curves):
-        rates = np.array([point["rate"] for point in points])
-        spread = np.abs(np.array([point["interval"] for point in points]).T - rates)
-        heads = (
-            np.array([point["heads"] for point in points]) + 0.1 * place
-        )  # or equal points would hide each other
-        axes.errorbar(heads, rates, spread, **style)
-    axes.set(xlabel="heads", ylabel="share learned", ylim=(-0.05, 1.05), title=f"the wall: {family}")
-    axes.set_xticks(sorted({point["heads"] for point in claim["points"]}))
-    if family != "generic":  # where the upper right is free; colours are the same in all
-        axes.legend(fontsize=6, loc="upper right")
-
-
-def _plot_wall_cost(axes: Any, claim: dict[str, Any]) -> None:
-    for points, style in _curves(claim):
-        axes.semilogy([point["heads"] for point in points], [point["seconds"] for point in points], **style)
-    axes.set(xlabel="heads", ylabel="median seconds, learned or not", title="cost")
-    axes.set_xticks(sorted({point["heads"] for point in claim["points"]}))
-    axes.legend(fontsize=6, ncols=2)
-
-
-def _curves(claim: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """The points of every learner on every family, and how they are drawn."""
-    lines = {"generic": "--", "parity": "-", "rounding": ":"}
-    learners = list(dict.fromkeys(point["learner"] for point in claim["points"]))
-    for family in dict.fromkeys(point["family"] for point in claim["points"]):
-        for number, learner in enumerate(learners):
-            points = [p for p in claim["points"] if (p["family"], p["learner"]) == (family, learner)]
-            style = {"marker": "o", "linestyle": lines[family], "color": f"C{number}"}
-            if points:
-                yield points, style | {"label": f"{learner}, {family}"}
-
-
-def _plot_statistical(axes: Any, claim: dict[str, Any]) -> None:
-    for tolerance in sorted({point["tolerance"] for point in claim["points"]}):
-        rows = [point for point in claim["points"] if point["tolerance"] == tolerance]
-        members = [row["members"] for row in rows]
-        (line,) = axes.loglog(members, [row["queries"] for row in rows], "o", label=f"tolerance {tolerance}")
-        axes.loglog(members, [row["bound"] for row in rows], "-", color=line.get_color())
-    axes.set(xlabel="members", ylabel="queries (lines: bound)", title="statistical queries")
-    axes.legend(fontsize=6)
-
-
-def _plot_elimination(axes: Any, claim: dict[str, Any]) -> None:
-    rates = [float(rate) for rate in claim["by_rate"]]
-    axes.plot(
-        rates, [entry["rate"] for entry in claim["by_rate"].values()], "o-", label="GF(2), random examples"
-    )
-    axes.axhline(
-        claim["chosen_queries"]["rate"], linestyle="--", color="black", label="chosen queries, no flips"
-    )
-    axes.set(xlabel="flipped labels", ylabel="share solved", title="not statistical")
-    axes.legend(fontsize=6)
-
-
-def _plot_dial(axes: Any, claim: dict[str, Any]) -> None:
-    for name, curve in claim["curves"].items():
-        axes.semilogy(claim["hardness"], np.maximum(curve, 1e-16), "o-", label=name)
-    axes.set(xlabel="hardness", ylabel="function error", title="from generic to parity")
-    axes.legend(fontsize=6)
-
-
-def _plot_widths(axes: Any, claim: dict[str, Any]) -> None:
-    for point in claim["points"]:
-        widths = point["widths_across"]
-        label = f"d={point['dim']} k={point['tokens']} m={point['heads']}"
-        axes.semilogy(range(1, len(widths) + 1), widths, "o-", label=label)
-    axes.set(xlabel="round", ylabel="width of the body over ‖Theta‖", title="sculpting")
-    axes.set_xticks(range(1, 1 + max((len(point["widths_across"]) for point in claim["points"]), default=1)))
-    axes.legend(fontsize=6)
-
-
-def _plot_errors(axes: Any, claim: dict[str, Any]) -> None:
-    for name in ("crude_sum_error", "hull_error", "recovery_error"):
-        reached = [point for point in claim["points"] if point.get(name) is not None]
-        axes.semilogy(_sizes(reached), [point[name] for point in reached], "o", label=name.replace("_", " "))
-    axes.set(xlabel="d,k,m", ylabel="error against the true layer", title="errors, where reached")
-    axes.legend(fontsize=6)
-
-
-def _plot_cost(axes: Any, claim: dict[str, Any]) -> None:
-    points = claim["points"]
-    names = _sizes(points)
-    axes.semilogy(names, [p["seconds"] for p in points], "o", label="sculpt")
-    axes.semilogy(names, [p["spectral"]["seconds"] for p in points], "s", label="spectral")
-    axes.set(xlabel="d,k,m", ylabel="seconds", title="cost")
-    axes.legend(fontsize=6)
-
-
-def _sizes(points: list[dict[str, Any]]) -> list[str]:
-    return [_size(point) for point in points]
+def _panels(figures: dict[str, Any]) -> list[Callable[[Any], Any]]:
+    found: list[Callable[[Any], Any]] = [
+        display.plot for name, part in figures.items() for display in claim_displays(name, part)
+    ]
+    learning = figures.get("learning", {"points": ()})
+    for name, draw in (("sections", plot_section), ("by_step", plot_steps)):
+        if any(point.get(name) for point in learning["points"]):
+            found.append(partial(draw, claim=learning))
+    return found
 
 
 def plot_section(axes: Any, claim: dict[str, Any]) -> None:
@@ -196,17 +90,3 @@ def plot_steps(axes: Any, claim: dict[str, Any]) -> None:
 
 def _size(point: dict[str, Any]) -> str:
     return f"{point['dim']},{point['tokens']},{point['heads']}"
-
-
-_HARDNESS = {
-    "statistical": _plot_statistical,
-    "elimination": _plot_elimination,
-    "dial": _plot_dial,
-}
-_LEARNING = {
-    "widths": _plot_widths,
-    "section": plot_section,
-    "errors": _plot_errors,
-    "steps": plot_steps,
-    "cost": _plot_cost,
-}
