@@ -143,7 +143,7 @@ def rival(
             return Parameters(theta, w, scores.c, b)
 
         def loss(vector):
-            rest = attention_forward(unpack(vector), jnp.asarray(x), None, layer.causal) - y
+            rest = attention_forward(unpack(vector), jnp.asarray(x), layer.causal) - y
             return jnp.sum(rest**2) / np.sum(y**2)
 
         value_and_gradient = jax.jit(jax.value_and_grad(loss))

@@ -142,7 +142,7 @@ def to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def existing_file(path: str | os.PathLike[str], parameter: str = "path") -> Path:
+def existing_file(path: str | os.PathLike[str]) -> Path:
     """`path` as a readable regular file, or one clear line why not."""
     target = Path(path)
     try:
@@ -150,9 +150,9 @@ def existing_file(path: str | os.PathLike[str], parameter: str = "path") -> Path
     except (OSError, ValueError):  # a name with a zero byte is a ValueError
         mode = 0
     if stat.S_ISDIR(mode):
-        raise ValueError(f"{parameter}: must be a file, got the directory {target} ({_inside(target)})")
+        raise ValueError(f"path: must be a file, got the directory {target} ({_inside(target)})")
     if not stat.S_ISREG(mode):
-        raise ValueError(f"{parameter}: no such file, got {target}")
+        raise ValueError(f"path: no such file, got {target}")
     return target
 
 

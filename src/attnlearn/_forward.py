@@ -45,12 +45,10 @@ def mixed_rows(patterns: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.einsum("nqb,nbd->nqd", patterns.reshape(n, k * m, k), x).reshape(n, k, m, x.shape[-1])
 
 
-def attention_forward(params: Parameters, x: jax.Array, mask: jax.Array | None, causal: bool) -> jax.Array:
-    """Outputs (n, k, o) of one chunk; rows of padded queries are zero."""
+def attention_forward(params: Parameters, x: jax.Array, causal: bool) -> jax.Array:
+    """Outputs (n, k, o) of one chunk without padding."""
     n, k, d = x.shape
     m, _, o = params.w.shape
-    mixed = mixed_rows(pattern_rows(params.theta, params.query_bias, x, mask, causal), x)
+    mixed = mixed_rows(pattern_rows(params.theta, params.query_bias, x, None, causal), x)
     outputs = (mixed.reshape(n * k, m * d) @ params.w.reshape(m * d, o)).reshape(n, k, o)
-    if params.output_bias is not None:
-        outputs = outputs + params.output_bias
-    return outputs if mask is None else outputs * mask[..., None]
+    return outputs if params.output_bias is None else outputs + params.output_bias

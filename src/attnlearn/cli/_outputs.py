@@ -50,7 +50,7 @@ def require_outputs(
         require(plot.suffix in PICTURES, "plot", f"must end in {', '.join(PICTURES)}", plot)
         _require_package("plot", "matplotlib", "report")
     if checkpoint is not None:
-        _require_folder("checkpoint", checkpoint)
+        _require_folder(checkpoint)
     if engine is not None and engine.startswith("dask:"):
         _require_package("engine", "distributed", "dask")
 
@@ -66,15 +66,14 @@ def _require_file(name: str, path: Path) -> bool:
         raise ValueError(f"{name}: {str(error).removeprefix('path: ')}") from error
 
 
-def _require_folder(name: str, path: Path) -> None:
+def _require_folder(checkpoint: Path) -> None:
     from attnlearn._errors import require
 
-    whole = Path(os.path.abspath(path))
+    whole = Path(os.path.abspath(checkpoint))
     above = next(folder for folder in (whole, *whole.parents) if os.path.lexists(folder))
-    require(above.is_dir(), name, f"must be a folder, and {above} is none", path)
-    require(
-        os.access(above, os.W_OK | os.X_OK), name, f"must be in a folder to write to, {above} is none", path
-    )
+    require(above.is_dir(), "checkpoint", f"must be a folder, and {above} is none", checkpoint)
+    rule = f"must be in a folder to write to, {above} is none"
+    require(os.access(above, os.W_OK | os.X_OK), "checkpoint", rule, checkpoint)
 
 
 def _require_package(name: str, package: str, extra: str) -> None:

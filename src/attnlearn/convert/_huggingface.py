@@ -73,7 +73,7 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
     core = getattr(block, CORES.get(found.layout.name, ""), block)
     config = {**_as_mapping(_first(block, core, module, name="config")), **settings}
     for part in (block, core):
-        refuse_module("module", part, config)
+        refuse_module(part, config)
     refuse_config("module", config)
     config |= _stated(core, block)
     scale = _scale(core, found) if scale is None else scale
@@ -85,7 +85,7 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
         causal=causal,
         config=config,
         parameter="module",
-        check=lambda layer: require_same_forward(layer, _own_forward(block, found, layer.causal), "module"),
+        check=lambda layer: require_same_forward(layer, _own_forward(block, found, layer.causal)),
     )
 
 
@@ -104,7 +104,7 @@ def _refuse_early(module: Any, prefix: str | None) -> None:
     if prefix is None and hasattr(module, "forward"):
         parts = (getattr(module, name, None) for name in CORES.values())
         config = _as_mapping(_first(module, *parts, name="config"))
-        refuse_module("module", module, config)
+        refuse_module(module, config)
         refuse_config("module", config)
 
 

@@ -158,7 +158,7 @@ def refuse_config(parameter: str, config: Mapping[str, Any]) -> None:
         refuse(parameter, MODEL_TYPES[model], f"configuration model_type = {model}")
 
 
-def refuse_module(parameter: str, module: Any, config: Mapping[str, Any] | None = None) -> None:
+def refuse_module(module: Any, config: Mapping[str, Any] | None = None) -> None:
     """Refuse by a module's attributes and the parameters of its forward.
 
     A forward that could take rotary positions is let through when the configuration says that positions are
@@ -169,12 +169,12 @@ def refuse_module(parameter: str, module: Any, config: Mapping[str, Any] | None 
     for name, feature in MODULE_ATTRIBUTES.items():
         value = getattr(module, name, None)
         if value is not None and value is not False:
-            refuse(parameter, feature, f"{type(module).__name__}.{name}")
+            refuse("module", feature, f"{type(module).__name__}.{name}")
     accepted = inspect.signature(module.forward).parameters
     absolute = (config or {}).get("position_embedding_type") == "absolute"
     for name, feature in FORWARD_PARAMETERS.items():
         if name in accepted and not (absolute and feature == ROPE):
-            refuse(parameter, feature, f"{type(module).__name__}.forward takes {name}")
+            refuse("module", feature, f"{type(module).__name__}.forward takes {name}")
 
 
 def _set(value: Any) -> bool:

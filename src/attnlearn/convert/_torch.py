@@ -92,7 +92,7 @@ def from_torch(module: torch.nn.MultiheadAttention, *, causal: bool = False) -> 
         module.num_heads,
         None,
         causal,
-        check=lambda layer: require_same_forward(layer, own, "module"),
+        check=lambda layer: require_same_forward(layer, own),
     )
 
 
@@ -132,7 +132,7 @@ def to_torch_state(
     }
 
 
-def require_same_forward(layer: AttentionLayer, own_forward: Any, parameter: str) -> None:
+def require_same_forward(layer: AttentionLayer, own_forward: Any) -> None:
     """Refuse a module whose own outputs differ from the layer's by more than rounding."""
     tokens = check_tokens(layer)
     ours = np.stack([layer_forward(layer, x) for x in tokens])
@@ -140,7 +140,7 @@ def require_same_forward(layer: AttentionLayer, own_forward: Any, parameter: str
     error = np.abs(ours - theirs).max() / max(np.abs(theirs).max(), TINY)
     if not error <= FORWARD_TOLERANCE:
         raise ValueError(
-            f"{parameter}: must compute plain softmax attention, got a forward that differs from its own "
+            "module: must compute plain softmax attention, got a forward that differs from its own "
             f"Q/K/V/O by a relative {error:.1e}"
         )
 

@@ -129,8 +129,8 @@ def _known_site(name: str, found: Any, modules: dict[str, Any], names: list[str]
     def refuse() -> None:
         if layout not in RECORDABLE:
             raise ValueError(f"module: must be in a layout that can be hooked, got {layout}")
-        refuse_module("module", outer)
-        refuse_module("module", core)
+        refuse_module(outer)
+        refuse_module(core)
         refuse_config("module", _config(outer, core, model))
         choose_block([n for n in names if n.startswith(found.prefix)], found.prefix, "module")
 
@@ -171,7 +171,7 @@ def _refuse_torch(name: str, module: torch.nn.MultiheadAttention) -> None:
 def _refuse_unknown(module: Any, model: Any) -> None:
     from attnlearn.convert._refusals import refuse_config, refuse_module, refuse_names
 
-    refuse_module("module", module)
+    refuse_module(module)
     refuse_names("module", list(module.state_dict()), [])
     refuse_config("module", _config(module, model))
     names = ", ".join(list(module.state_dict())[:4])

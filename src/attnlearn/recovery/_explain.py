@@ -189,16 +189,10 @@ def size_of(rows: Sequence[Row], problem: Problem, signals: Signals, look: Look)
     )
 
 
-def planned(
-    table: Sequence[Proposer],
-    problem: Problem,
-    signals: Signals,
-    drawn: bool,
-    memory: int | float | str | None,
-) -> Plan:
+def planned(table: Sequence[Proposer], problem: Problem, signals: Signals, drawn: bool) -> Plan:
     """The plan of `recover` once the signals are known, without a first look at the moment."""
     size = size_of(rows_of(table, problem, signals), problem, signals, Look(None, None, None))
-    return make_plan(problem.examples, len(problem.split.fit), size, drawn, memory)
+    return make_plan(problem.examples, len(problem.split.fit), size, drawn, None)
 
 
 NOTHING_YET = "if the rows before it leave something to explain"

@@ -194,7 +194,7 @@ class Recovery(Learner):
 
         def plan_again(signals: Signals) -> None:
             """Plan with the signals; the first plan only refuses what cannot fit into memory."""
-            plan = planned(method.table, taken.problem, signals, drawn, None)
+            plan = planned(method.table, taken.problem, signals, drawn)
             taken.known["plan"] = replace(plan, memory_limit=taken.known["plan"].memory_limit)
             with tools.progress.phase("plan"):
                 tools.progress.update(**plan.figures())

@@ -74,7 +74,7 @@ def student(params: dict[str, jax.Array], x: jax.Array, causal: bool) -> jax.Arr
     """The student's outputs."""
     if "theta" in params:
         layer = Parameters(params["theta"], params["w"], params["query_bias"], params["output_bias"])
-        return attention_forward(layer, x, None, causal)
+        return attention_forward(layer, x, causal)
     queries = jnp.einsum("nad,mdr->nmar", x, params["query"]) + params["query_bias"][:, None]
     keys = jnp.einsum("nbd,mdr->nmbr", x, params["key"])
     scores = jnp.einsum("nmar,nmbr->nmab", queries, keys) / np.sqrt(queries.shape[-1])

@@ -25,7 +25,7 @@ def covariances(
     """Blocks of (J^T J)^{-1} for every head's Theta, W and c, on the tangent space of rank-r matrices; sequences are weighted."""
     with precision(np.float64):
         params = tuple(map(jnp.asarray, layer.parameters))
-        run = lambda p: attention_forward(Parameters(*p), x, None, layer.causal).ravel()  # noqa: E731
+        run = lambda p: attention_forward(Parameters(*p), x, layer.causal).ravel()  # noqa: E731
         parts = jax.jacobian(run)(params)
     jacobian = np.concatenate([np.asarray(part).reshape(part.shape[0], -1) for part in parts], axis=1)
     jacobian *= np.repeat(weights, x.shape[1] * layer.out_dim)[:, None]
