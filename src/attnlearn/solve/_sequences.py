@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.special
-import scipy.stats
 
 from attnlearn._types import Mask, Tokens
 from attnlearn.engine._threads import in_order
@@ -291,7 +290,7 @@ def _shared_wanted(chance: float, keys: int, number: int, shared: np.ndarray, pa
     `chance` is the probability that one name of a sequence is in another; more than `keys`: nothing tells copies apart.
     """
     for wanted in range(max(1, int(np.ceil(calibration.UNCOVERED * keys))), keys + 1):
-        expected = float(scipy.stats.binom.sf(wanted - 1, keys, min(1.0, chance)))
+        expected = float(scipy.special.bdtrc(wanted - 1, keys, min(1.0, chance)))
         observed = int(np.sum(shared >= wanted))
         crowded = observed > calibration.FAR_MORE * (expected * pairs + evidence_wanted())
         if number * expected <= calibration.COPY_CHANCE or crowded:

@@ -9,7 +9,7 @@ import scipy.stats
 from attnlearn import AttentionLayer, Status
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
-from attnlearn.solve.certification._function import function_claim, independent_units
+from attnlearn.solve.certification._function import _allowed, function_claim, independent_units
 
 SILENT = AttentionLayer(np.zeros((1, 1, 1)), np.zeros((1, 1, 1)))
 """It answers zero, so the error of an output is its own norm."""
@@ -162,3 +162,13 @@ def test_where_and_name_are_in_the_text():
     claim, _ = claim_of(np.zeros(100), where=" of two tokens", name="output error")
     assert claim.text.startswith("output error <= 0 ")
     assert "% of inputs of two tokens, provided that" in claim.text
+
+
+@pytest.mark.parametrize(
+    ("units", "covered", "delta"), [(2_000, 0.98, 1e-6), (500, 0.7, 1e-3), (20, 0.5, 0.05)]
+)
+def test_as_many_errors_may_lie_above_as_the_binomial_distribution_allows(units, covered, delta) -> None:
+    above = _allowed(units, covered, delta)
+    assert above is not None
+    distribution = scipy.stats.binom(units, 1 - covered)
+    assert distribution.cdf(above) <= delta < distribution.cdf(above + 1)

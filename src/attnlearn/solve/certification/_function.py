@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from attnlearn._certificate import Check, Claim, Status
 from attnlearn.solve import _calibration as calibration
@@ -109,7 +109,8 @@ def _allowed(units: int, covered: float | None, delta: float) -> int | None:
     """How many errors may lie above the claimed one so that it covers the fraction `covered`; None: take the largest."""
     if covered is None:
         return None
-    above = int(scipy.stats.binom.ppf(delta, units, 1 - covered)) - 1
+    below = np.arange(units + 1)
+    above = int(np.argmax(scipy.special.bdtr(below, units, 1 - covered) >= delta)) - 1
     return above if above >= 0 else None
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from attnlearn._attention import Parameters
@@ -69,7 +69,7 @@ def chance_of_wins(wins: int, games: int) -> float:
     >>> chance_of_wins(3, 3), chance_of_wins(0, 0)
     (0.125, 1.0)
     """
-    return float(scipy.stats.binom.sf(wins - 1, games, 0.5)) if games else 1.0
+    return float(scipy.special.bdtrc(wins - 1, games, 0.5)) if games else 1.0
 
 
 def split_heads(
