@@ -1,7 +1,7 @@
 """What refine and certify are made of, beside the code before a change: products, and the bounds of C3.
 
 `product`: one product with the Gauss-Newton matrix in float32, and its CPU seconds over those of one large matrix product with
-as many operations, measured on the same machine in the same process. `few` outputs are those of a rehearsal.
+as many operations, measured on the same machine in the same process. `few` outputs are those of `combine_first`.
 `bounds`: `smallest_singular` at the true layer, in a process of its own for each side: CPU seconds, products, and the bounds on
 Theta and W per unit of relative output error. The earlier commit knows one way; the later one has a rough and a sharp one.
 """

@@ -40,7 +40,7 @@ class Parameters(NamedTuple):
 def row_sums(weights: np.ndarray) -> np.ndarray:
     """Sums over the keys, kept as an axis of one; as a product, because NumPy's own sum is slow on short rows.
 
-    Of such narrow products OpenBLAS now and then says "invalid value" where all values are finite, so it is not listened to.
+    OpenBLAS sometimes warns of an "invalid value" in such narrow products although all values are finite; the warning is suppressed.
     """
     xp = namespace(weights)
     *others, keys = weights.shape

@@ -148,7 +148,7 @@ def test_a_manager_stopped_between_two_tasks_says_nothing(monkeypatch, capfd):
 def test_another_thread_that_fails_meanwhile_is_still_reported(monkeypatch):
     reported = []
     monkeypatch.setattr(threading, "excepthook", reported.append)
-    with _local._without_dying_words():
+    with _local._without_late_tracebacks():
         thread = threading.Thread(target=lambda: {}[0], name="somebody else")
         thread.start()
         thread.join()

@@ -242,7 +242,7 @@ def test_a_slice_much_worse_than_the_others_is_doubted():
     residual = np.array([1.0, 2.0, 1.5, 20.0, 99.0])
     empty = np.zeros((5, 1, 1))
     slices = Displaced(empty[:, 0], empty, empty, empty, residual, residual < 30)
-    assert slices.doubtful().tolist() == [3, 4]
+    assert slices.unreliable().tolist() == [3, 4]
 
 
 def test_longer_displacements_are_solved_from_shorter_ones(monkeypatch, seed):

@@ -107,7 +107,12 @@ def _of_layer(layer: AttentionLayer, tokens: Any, seed: int, progress: Progress)
     else:
         x = to_numpy(tokens, "y")
         good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
-        require(good, "y", f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 beside a layer", x)
+        require(
+            good,
+            "y",
+            f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 when the first argument is a layer",
+            x,
+        )
     given = None if tokens is None else len(x)
     dtype = np.result_type(x, layer.w)
     layer, x = layer.astype(dtype), x[: calibration.MOST_SEQUENCES].astype(dtype, copy=False)

@@ -21,7 +21,12 @@ from attnlearn.data import Chunk
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._gap import Gap
 from attnlearn.extraction import _calibration as extraction
-from attnlearn.extraction._equations import score_equations, score_unknowns, telling, tokens_told_apart
+from attnlearn.extraction._equations import (
+    informative_outputs,
+    score_equations,
+    score_unknowns,
+    tokens_told_apart,
+)
 from attnlearn.recovery._calibration import CACHE_BYTES
 from attnlearn.recovery._problem import examples_for
 from attnlearn.recovery.sculpt import SculptConfig
@@ -107,7 +112,7 @@ def query_count(num_heads: int, dim: int, out_dim: int, rank: int, value_rank: i
     scores = score_unknowns(num_heads, dim, [rank] * num_heads)
     rows = extraction.FIT_EQUATIONS * (scores / out_dim + num_heads * dim) - sum(asked)
     seen = score_equations(num_heads, out_dim, False, asked)
-    per_row = telling(num_heads, out_dim, False, longest)
+    per_row = informative_outputs(num_heads, out_dim, False, longest)
     rows = max(rows, (extraction.FIT_SCORE_EQUATIONS * scores - seen) / per_row)
     fit = max(extraction.FIT_RANDOM_LEAST, int(np.ceil(rows / longest)))
     seen += score_equations(num_heads, out_dim, False, [longest] * fit)

@@ -112,7 +112,7 @@ def _results(parallel: Any, calls: Iterable) -> Generator:
         for value in results:  # noqa: UP028 - `yield from` would close the results before the filter is set
             yield value
     finally:
-        with warnings.catch_warnings(), _without_dying_words():
+        with warnings.catch_warnings(), _without_late_tracebacks():
             warnings.simplefilter("ignore")  # that results nobody reads are lost is what closing means
             if results is not None:
                 results.close()
@@ -140,7 +140,7 @@ def _workers_without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _without_dying_words() -> AbstractContextManager[None]:
+def _without_late_tracebacks() -> AbstractContextManager[None]:
     """Keep silent about loky's manager when it is told to stop between taking a task in and handing it on.
 
     Loky forgets the tasks that wait and then looks for one more of them: its manager, a thread that was

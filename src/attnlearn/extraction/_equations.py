@@ -19,10 +19,10 @@ def score_unknowns(heads: int, dim: int, ranks: list[int] | None) -> int:
     return heads * dim + sum(rank * (2 * dim - rank) for rank in ranks or [dim] * heads)
 
 
-def telling(heads: int, out: int, causal: bool, tokens: float) -> float:
+def informative_outputs(heads: int, out: int, causal: bool, tokens: float) -> float:
     """Numbers in a row of so many tokens that scores can move, on average: all attention weights of a head but one.
 
-    >>> telling(8, 256, causal=False, tokens=3), telling(8, 256, causal=True, tokens=3)
+    >>> informative_outputs(8, 256, causal=False, tokens=3), informative_outputs(8, 256, causal=True, tokens=3)
     (16, 8.0)
     """
     seen = tokens - 1
@@ -35,7 +35,7 @@ def score_equations(heads: int, out: int, causal: bool, lengths: Iterable[int]) 
     >>> score_equations(8, 256, False, [3, 3, 16])
     2016
     """
-    return sum(length * telling(heads, out, causal, length) for length in lengths)
+    return sum(length * informative_outputs(heads, out, causal, length) for length in lengths)
 
 
 def tokens_told_apart(heads: int, out: int, value_rank: int, longest: int) -> int:
@@ -59,7 +59,7 @@ def missing_sequences(state: State, ranks: list[int] | None) -> int:
     asked = [x.shape[1] for x in state.asked_x[1:] for _ in range(len(x))]
     rows = factor * (scores + m * d * o + o) / o - sum(asked)
     equations = calibration.FIT_SCORE_EQUATIONS * scores - score_equations(m, o, state.causal, asked)
-    rows = max(rows, equations / telling(m, o, state.causal, state.longest))
+    rows = max(rows, equations / informative_outputs(m, o, state.causal, state.longest))
     return max(calibration.FIT_RANDOM_LEAST, int(np.ceil(rows / state.longest)))
 
 

@@ -149,7 +149,8 @@ def leak(
     >>> curve.rows[-1]["error"] < 1e-9
     True
     """
-    require(len(decimals) > 0 and len(noise) > 0, "decimals", "and noise must not be empty", decimals)
+    for name, given in (("decimals", decimals), ("noise", noise)):
+        require(len(given) > 0, name, "must not be empty", given)
     inner = Oracle.wrap(oracle, cache=cache)
     dim = token_dimension(inner, dim)
     tools = Tools(progress=Progress.make(progress), seed=seed)

@@ -103,12 +103,12 @@ def sweep(inquiry: Inquiry, found: Slice, rng: np.random.Generator) -> tuple[Swe
     etas *= length * rng.choice([-1.0, 1.0], (d, 1))
     solved, lean, number = _first_slices(inquiry, found, etas)
     wanted, shorter = solved.etas.copy(), solved.etas.copy()
-    rounds, todo = [len(wanted)], solved.doubtful()
+    rounds, todo = [len(wanted)], solved.unreliable()
     while len(todo) and len(rounds) < calibration.DISPLACED_AGAIN:
         shorter[todo] /= 3
         solved.replace(todo, _displaced(inquiry, found, shorter[todo]))
         rounds.append(len(todo))
-        todo = np.intersect1d(todo, solved.doubtful())
+        todo = np.intersect1d(todo, solved.unreliable())
     evidence = {"displacement": length, "slices": rounds, "worst_residual": float(solved.residual.max())}
     evidence |= {"lean_slices": len(lean.etas), "lean_sequences": number}
     if not solved.good.all():
@@ -123,7 +123,7 @@ def _first_slices(inquiry: Inquiry, found: Slice, etas: np.ndarray) -> tuple[Dis
     solved = _displaced(inquiry, found, etas[: d if found.dependent else 2 * step])
     number, spaces = None, None
     while len(solved.etas) < d:
-        sure = np.setdiff1d(np.arange(len(solved.etas)), solved.doubtful())
+        sure = np.setdiff1d(np.arange(len(solved.etas)), solved.unreliable())
         spaces = value_spaces(found, solved.etas[sure], solved.values[sure]) if len(sure) else None
         number = None if spaces is None else queries_needed(found, spaces, inquiry.state.causal)
         if number is not None:
@@ -172,7 +172,7 @@ class Displaced:
     residual: Float[np.ndarray, "b"]
     good: Bool[np.ndarray, "b"]
 
-    def doubtful(self) -> Int[np.ndarray, "t"]:
+    def unreliable(self) -> Int[np.ndarray, "t"]:
         """Slices that are not solved, or so much worse than the others that they may have met another optimum."""
         usual = np.median(self.residual[self.good]) if self.good.any() else np.inf
         return np.flatnonzero(~(self.good & (self.residual <= calibration.DOUBTFUL * usual)))

@@ -4,7 +4,7 @@ The closed form carries the noise of a long chain of solves; the shared `refine`
 at rounding or at the noise; small layers use the whole Jacobian instead. Random sequences are added until there are
 a few equations per unknown: designed ones do not look everywhere and condition the fit badly. If one low rank does
 not explain the answers the next is tried, and whole Theta_i at last. Where there are many more outputs than numbers
-that scores can move, refine rehearses on a few random combinations of the outputs.
+that scores can move, refine first fits a few random combinations of the outputs.
 Very large layers are fitted on random sequences alone, which costs more of them and far fewer inner iterations.
 
 Cost: that of refine. What can fail: a start outside its basin, which the residual shows.
@@ -151,9 +151,9 @@ def _fit(start: AttentionLayer, state: State, ranks: list[int] | None, tools: To
             config=RefineConfig(
                 equations_per_unknown=calibration.EVERY_EQUATION,
                 damping=calibration.FIT_DAMPING,
-                rehearse=True,
-                sparing=True,
-                thorough=answer_dtype(state) == np.float64,
+                combine_first=True,
+                stop_at_tolerance=True,
+                float64_solves=answer_dtype(state) == np.float64,
                 negligible=calibration.FIT_GAIN,
                 tolerance=calibration.FIT_TOLERANCE * state.noise / max(spread(state.asked_y), state.noise),
                 seed=tools.seed,

@@ -183,8 +183,8 @@ class Fitting:
         config = RefineConfig(
             seed=self.tools.seed,
             tolerance=tolerance,
-            sparing=tolerance > rounding,
-            rehearse=True,
+            stop_at_tolerance=tolerance > rounding,
+            combine_first=True,
             average=False,
             deadline=self.tools.deadline,
             **start.limits,

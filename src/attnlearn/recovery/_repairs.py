@@ -27,7 +27,7 @@ from attnlearn.solve._heads import head_separation, head_visibility
 from attnlearn.solve.refinement import Refined
 
 SHORT = {"max_steps": calibration.SHORT_STEPS}
-LONG = {"max_steps": calibration.STEPS_MOST, "thorough": True}
+LONG = {"max_steps": calibration.STEPS_MOST, "float64_solves": True}
 
 
 def merge_duplicates(fitting: Fitting, best: Attempt) -> Start | None:

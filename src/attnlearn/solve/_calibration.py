@@ -164,13 +164,13 @@ COPY_WIDTH = 128
 SCAN_COORDINATES = 2**22
 """Coordinates of tokens that are hashed or compared at once: 32 MB."""
 PIECE = 64
-"""Rows of one piece of a product that threads share, enough for full speed; combinations of the outputs that a rehearsal and a rough bound look at;
+"""Rows of one piece of a product that threads share, enough for full speed; combinations of the outputs that `combine_first` and a rough bound look at;
 sequences of a second opinion on tokens in general position, if they determine a head. With 64 of 128, 256 and 512 outputs a product takes 0.68, 0.46 and 0.26 of the time; at d = 64 with 32 of 64 nothing is won."""
 GROWTH = 8
 """Factor by which the examples grow when those in use are fitted and the rest is not, or when there is noise."""
 LEAST_ROWS = 4_096
 """Never fewer rows than this, if there are, to refine or to certify. Few examples leave directions weak by chance (d = 6 on a
-skewed support, 24 sequences: smallest eigenvalue 2e-4; 512: 6e-3). A sparing run is certified without a Jacobian and does with
+skewed support, 24 sequences: smallest eigenvalue 2e-4; 512: 6e-3). A run with a target is certified without a Jacobian and does with
 one chunk: d = 32, m = 8 takes 0.15 s instead of 0.26."""
 CHUNK_ROWS = 1_024
 """Query rows handled at once: the products reach full speed, the working arrays stay at a few MB."""

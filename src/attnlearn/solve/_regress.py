@@ -129,7 +129,7 @@ class Fit(NamedTuple):
 
 
 def eliminate(scores: Scores, chunks: Chunks, causal: bool | Visible, near: Fit | None = None) -> Fit:
-    """The best W and b for these scores; `near`, a fit at nearby scores, spares the Gram matrix."""
+    """The best W and b for these scores; `near` is a fit at nearby scores, whose Gram matrix is used again."""
     dtype, of = chunks.dtype, Columns(scores, chunks, causal)
     if near is None:
         matrix, moment = (np.asarray(array, np.float64) for array in of.gram())

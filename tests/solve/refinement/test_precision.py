@@ -9,9 +9,9 @@ from attnlearn.solve._chunks import cut
 from attnlearn.solve.refinement._precision import Precision
 
 
-def made(dtype=np.float64, thorough=True, moved=False) -> Precision:
+def made(dtype=np.float64, float64_solves=True, moved=False) -> Precision:
     x = np.zeros((4, 3, 2), dtype)
-    found = Precision(cut(x, x, None), thorough)
+    found = Precision(cut(x, x, None), float64_solves)
     if moved:
         found.residuals = found.data
     return found
@@ -39,7 +39,7 @@ def test_residuals_move_to_the_precision_of_the_data(residual, stop, wanted):
 ])  # fmt: skip
 def test_solves_move_when_a_small_residual_hardly_falls(residual, shrink, stop, wanted):
     assert made(moved=True).doubts_solves(residual, shrink, stop) == wanted
-    assert not made(moved=True, thorough=False).doubts_solves(residual, shrink, stop)
+    assert not made(moved=True, float64_solves=False).doubts_solves(residual, shrink, stop)
     assert not made().doubts_solves(residual, shrink, stop)  # residuals come first
     double = made(moved=True)
     double.solves = double.data

@@ -206,7 +206,7 @@ def test_a_rehearsal_on_few_outputs_ends_on_all_of_them(rng, seed, monkeypatch):
         _descent, "linearize", lambda *given: seen.append(given[1].shape[1]) or linearize(*given)
     )
     x = gaussian(rng, wide, 300, 4)
-    found = refine(perturbed(wide, 0.2, rng), x, wide(x), rank=2, config=RefineConfig(rehearse=True))
+    found = refine(perturbed(wide, 0.2, rng), x, wide(x), rank=2, config=RefineConfig(combine_first=True))
     assert found.stop == "floor"
     assert distance(found.layer, wide).max < 1e-9
     assert set(seen) <= {6, 40}
@@ -220,7 +220,10 @@ def test_a_rehearsal_does_not_cost_precision_beside_noise(rng, seed, monkeypatch
     x = gaussian(rng, wide, 400, 4)
     y = wide(x)
     y += 1e-3 * y.std() * rng.standard_normal(y.shape)
-    fits = [refine(wide, x, y, config=RefineConfig(rehearse=rehearse)) for rehearse in (False, True)]
+    fits = [
+        refine(wide, x, y, config=RefineConfig(combine_first=combine_first))
+        for combine_first in (False, True)
+    ]
     assert [fit.stop for fit in fits] == ["noise", "noise"]
     assert distance(*(fit.layer for fit in fits)).max < 0.1 * distance(fits[0].layer, wide).max
 

@@ -81,5 +81,5 @@ def test_a_deadline_ends_it_at_once():
 def test_limits_on_examples_are_kept():
     _, seen = run([("noise", 0.9)], max_examples=300)
     assert seen == [(300, True)]
-    _, seen = run([("target", 0.9)], sparing=True, tolerance=2.0)
+    _, seen = run([("target", 0.9)], stop_at_tolerance=True, tolerance=2.0)
     assert seen == [(calibration.CHUNK_ROWS // 4, False)]

@@ -33,7 +33,7 @@ class Columns(NamedTuple):
     nuisance: np.ndarray
 
     def inner(self, other: Columns) -> np.ndarray:
-        """Inner products of the columns without what the nuisance features explain; sooner had than such columns."""
+        """Inner products of the columns less what the nuisance features explain, made without forming such columns."""
         return self.rows.T @ other.rows - self.nuisance.T @ other.nuisance
 
     def square(self) -> np.ndarray:

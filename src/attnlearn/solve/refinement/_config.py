@@ -14,13 +14,13 @@ class RefineConfig:
     """Limits of `refine`; the defaults suit starts within 40 % of the truth.
 
     tolerance   Stop when the relative residual reaches this value (0: continue to rounding).
-    sparing     Do not solve more accurately than `tolerance` needs, and start with fewer examples.
+    stop_at_tolerance   Do not solve more accurately than `tolerance` needs, and start with fewer examples.
     max_examples, equations_per_unknown   The most examples, and how many equations per unknown the first ones give.
     average     Take more examples when the residual is noise.
     lower       Lower the rank when the scores turn out to have less.
-    thorough    Solve in float64 where float32 may be what stops the descent.
+    float64_solves   Solve in float64 where float32 may be what stops the descent.
     negligible  A step that promises less than this share of the squared residual is the last one: the optimum is reached.
-    rehearse    First fit random combinations of the outputs, which is cheaper; only for fits that should become exact.
+    combine_first   First fit random combinations of the outputs, which is cheaper; only for fits that should become exact.
     seed        Draws the examples and the combinations of outputs.
     deadline    A value of `time.monotonic()` after which the best layer so far is returned (None: no limit).
 
@@ -31,15 +31,15 @@ class RefineConfig:
     max_steps: int = calibration.STEPS_MOST
     max_inner: int = calibration.INNER_MOST
     tolerance: float = 0.0
-    sparing: bool = False
+    stop_at_tolerance: bool = False
     damping: float = calibration.ROUGH
     equations_per_unknown: float = calibration.EQUATIONS_PER_UNKNOWN
     max_examples: int | None = None
     average: bool = True
     lower: bool = True
-    thorough: bool = False
+    float64_solves: bool = False
     negligible: float = calibration.NEGLIGIBLE**2
-    rehearse: bool = False
+    combine_first: bool = False
     seed: int = 0
     deadline: float | None = None
 

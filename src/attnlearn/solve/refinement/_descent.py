@@ -56,7 +56,7 @@ class Descent:
 
     def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> Descended:
         """Descend on these examples until there is a reason to stop."""
-        precision, rank = Precision(chunks, self.config.thorough), RankControl(self.config.lower)
+        precision, rank = Precision(chunks, self.config.float64_solves), RankControl(self.config.lower)
         now = self._restarted(scores.astype(chunks.dtype), precision)
         while True:
             residual = float(np.sqrt(now.fit.cost / scale))
@@ -139,7 +139,9 @@ class Descent:
 
     def _accuracy(self, residual: float, dtype: np.dtype) -> float:
         """Relative accuracy of the inner solves."""
-        spare = calibration.HALVED * self.config.tolerance / residual if self.config.sparing else 0.0
+        spare = (
+            calibration.HALVED * self.config.tolerance / residual if self.config.stop_at_tolerance else 0.0
+        )
         least = calibration.in_precision(calibration.SOLVED, dtype)
         return min(calibration.DIGIT, max(residual, spare, least))
 

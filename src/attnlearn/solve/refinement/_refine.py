@@ -68,8 +68,8 @@ def refine(
     descent = Descent(start.visible, config, Trace(on_step))
     schedule = Schedule(white, x, y, keep, descent)
     with on_threads():
-        if config.rehearse:
-            scores = schedule.rehearse(scores)
+        if config.combine_first:
+            scores = schedule.combine_first(scores)
         found = schedule.descend(scores)
         w, b = split_linear(np.asarray(found.fit.linear, np.float64), start.num_heads)
         scores = found.scores.astype(np.float64)

@@ -2,7 +2,7 @@
 
 Examples: about four equations per unknown first. `GROWTH` times as many (up to all) when these are fitted and fresh ones are not,
 or when there is noise to average out. Twice as many when they determine the scores so badly that inner solves take long.
-Outputs: all of them; a run that may `rehearse` fits random combinations first where twice as many outputs as the derivative
+Outputs: all of them; a run with `combine_first` begins with random combinations where twice as many outputs as the derivative
 of a row has directions would cost products and tell nothing more of the scores.
 """
 
@@ -35,7 +35,7 @@ class Schedule:
         self.tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
         self.order = example_order(self.config.seed, len(x))
 
-    def rehearse(self, scores: Scores) -> Scores:
+    def combine_first(self, scores: Scores) -> Scores:
         """The scores that fit random combinations of the outputs, if far fewer of them than there are tell as much."""
         out = self.y.shape[2]
         few = outputs_wanted(scores, out, self.tokens, self.causal)
@@ -78,7 +78,7 @@ class Schedule:
     def _enough(self, scores: Scores) -> int:
         """Sequences that give the wanted number of equations per unknown."""
         equations = self.config.equations_per_unknown
-        least = calibration.CHUNK_ROWS if self.config.sparing else calibration.LEAST_ROWS
+        least = calibration.CHUNK_ROWS if self.config.stop_at_tolerance else calibration.LEAST_ROWS
         wanted = sequences_wanted(scores, self.y.shape[2], self.tokens, self.causal, equations, least)
         return int(min(np.ceil(wanted), len(self.x)))
 
