@@ -39,6 +39,7 @@ SUITES = (
     "before",
     "certify",
     "heads",
+    "positions",
     "recorded",
     "published",
     "extract",

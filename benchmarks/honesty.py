@@ -20,17 +20,30 @@ from scipy.stats import beta
 from attnlearn import distance
 from attnlearn.solve._batch import Batch, example_scale
 from attnlearn.solve.certification import certify
-from tests.problems import ALL, ENEMIES, GENERAL, HOSTILE, SCULPTING, UNMODELLED, WITH_ERRORS, broken_claims
+from tests.problems import (
+    ALL,
+    ENEMIES,
+    GENERAL,
+    HOSTILE,
+    POSITIONS,
+    SCULPTING,
+    UNMODELLED,
+    WITH_ERRORS,
+    broken_claims,
+)
 from tests.problems._pairs import WRONG, right
 
 TIERS = {"quick": (15, 36, 1), "bench": (60, 120, 24), "full": (1000, 300, 200)}
 """Problems on tokens that the moment models, pairs, and problems on tokens that it does not."""
-EACH = {"quick": (0, 0, 0, 0), "bench": (1, 1, 0, 1), "full": (12, 12, 4, 27)}
-"""Problems of each kind of enemy, of each kind of continuous tokens, of each kind of sculpting, and of each kind of outputs with errors."""
+EACH = {"quick": (0, 0, 0, 0, 0), "bench": (1, 1, 0, 1, 1), "full": (12, 12, 4, 27, 15)}
+"""Problems of each kind of enemy, of each kind of continuous tokens, of each kind of sculpting, of each kind of outputs with errors, and
+of each kind of positions."""
 QUICK = (
     "antipodal", "displacements", "repeated", "tied and padded", "few free", "cancelling on signs", "upsampled",
     "giant document", "close heads", "oracle: window", "oracle: layer", "compress: uneven", "gaussian", "correlated",
     "layer norm", "padded", "noise: offset", "rounded: bfloat16", "structure: soft cap",
+    "positions: rotary", "positions: table", "positions: rotary as plain", "positions: plain as rotary",
+    "positions: wrong base", "positions: wrong window",
 )  # fmt: skip
 """Kinds of which the quick tier runs one."""
 FRESH = 100_000
@@ -49,7 +62,7 @@ def cases(tier: str) -> list[dict[str, Any]]:
     ]
     for families, num in ((list(HOSTILE), problems), (list(UNMODELLED), unmodelled)):
         listed += [{"kind": "problem", "family": families[i % len(families)], "seed": i} for i in range(num)]
-    for families, num in zip((ENEMIES, GENERAL, SCULPTING, WITH_ERRORS), EACH[tier], strict=True):
+    for families, num in zip((ENEMIES, GENERAL, SCULPTING, WITH_ERRORS, POSITIONS), EACH[tier], strict=True):
         listed += [{"kind": "problem", "family": name, "seed": i} for i in range(num) for name in families]
     if tier == "quick":
         listed += [{"kind": "problem", "family": name, "seed": 0} for name in QUICK]
@@ -62,6 +75,7 @@ PARTS = {
     "enemies": "problems made to earn a false claim",
     "continuous": "layers that continuous tokens show",
     "errors": "noise, rounding, and structure that is neither",
+    "positions": "layers with positions, and what they are taken for",
 }
 """Parts of the suite, and their names."""
 
@@ -75,6 +89,8 @@ def part(case: dict[str, Any]) -> str:
         return "old"
     if family in WITH_ERRORS:
         return "errors"
+    if family in POSITIONS:
+        return "positions"
     return "enemies" if family in ENEMIES else "continuous"
 
 
@@ -125,7 +141,7 @@ def _error(problem: Any, solution: Any) -> float | None:
     if (
         layer is None
         or truth is None
-        or layer.causal != truth.causal
+        or layer.visible != truth.visible
         or solution.outcome.name == "COMPRESSED"
     ):
         return None

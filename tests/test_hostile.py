@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.problems import ALL, ENEMIES, GENERAL, HOSTILE, SCULPTING, UNMODELLED, WITH_ERRORS
+from tests.problems import ALL, ENEMIES, GENERAL, HOSTILE, POSITIONS, SCULPTING, UNMODELLED, WITH_ERRORS
 from tests.problems._plain import forward
 from tests.problems._tied import TIED
 
@@ -26,7 +26,7 @@ def made(kind: str, seed: int, part: int = 8):
 
 
 def test_there_are_many_kinds() -> None:
-    parts = (HOSTILE, UNMODELLED, ENEMIES, GENERAL, SCULPTING, WITH_ERRORS)
+    parts = (HOSTILE, UNMODELLED, ENEMIES, GENERAL, SCULPTING, WITH_ERRORS, POSITIONS)
     assert len(ALL) == sum(map(len, parts)) >= 40
 
 

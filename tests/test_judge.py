@@ -9,9 +9,11 @@ import pytest
 
 from attnlearn import AttentionLayer, Certificate
 from attnlearn._certificate import Claim
+from attnlearn.scores import Bilinear, Relative, Rotary
 from tests.problems import broken_claims
 from tests.problems._heads import apart, reduced, span, visibility
 from tests.problems._plain import forward
+from tests.problems._positioned import RELATIVE, ROTARY, Shape, random_by_offset
 from tests.problems._problem import Fresh
 
 TRUTH = AttentionLayer.random(3, 6, scale=2.0, bias=True, seed=5)
@@ -225,3 +227,37 @@ def test_visibility_is_what_the_others_cannot_take_over() -> None:
     assert shown[2] > 0.05
     rare = visibility(reduced(TRUTH, place), FRESH, place, 0.01)
     assert (rare > plain).all()
+
+
+@pytest.mark.parametrize("kind", ROTARY + RELATIVE)
+@pytest.mark.parametrize("causal", [False, True])
+def test_layers_with_positions_are_written_out_by_offset(kind: str, causal: bool) -> None:
+    shape = Shape(heads=2, dim=6, width=4, tokens=5, window=3, causal=causal)
+    layer = random_by_offset(kind, shape, np.random.default_rng(3))
+    np.testing.assert_allclose(forward(layer, X[:50]), layer(X[:50]), atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "table"])
+def test_claims_about_theta_by_offset_are_judged(kind: str) -> None:
+    layer = random_by_offset(kind, Shape(2, 6, 4, 5), np.random.default_rng(4))
+    fresh = Fresh(X, forward(layer, X))
+    value = {"bound": 1e-3, "heads": [1e-3] * 2, "biases": None, "weights": 1e-3}
+    arrays = layer.form.arrays()
+    name = "query" if kind == "rotary" else "theta"
+    near, far = (_with(layer, kind, {**arrays, name: arrays[name] * (1 + size)}) for size in (5e-4, 2e-3))
+    options = {"truth": layer, "fresh": fresh}
+    assert judged("C3", value, layer=near, **options) == []
+    assert judged("C3", value, layer=far, **options) == ["C3"]
+    assert judged("C2", 3, layer=layer, **options) == ["C2"]
+    wider = AttentionLayer.from_scores(layer.form, layer.w, causal=True, window=3)
+    assert judged("C2", 2, layer=wider, **options) == ["C2"]
+    assert judged("C1", function(1e-6), layer=far, **options) == ["C1"]
+
+
+def _with(layer: AttentionLayer, kind: str, arrays: dict[str, np.ndarray]) -> AttentionLayer:
+    if kind == "rotary":
+        scores: Any = Rotary(arrays["query"], arrays["key"], layer.form.rotation)
+    else:
+        base = Bilinear.whole(arrays["theta"], arrays["query_bias"])
+        scores = Relative(base, arrays["table"], layer.form.offsets)
+    return AttentionLayer.from_scores(scores, layer.w, causal=layer.visible)

@@ -9,6 +9,7 @@ from tests.problems._loose import LOOSE
 from tests.problems._noisy import WITH_ERRORS
 from tests.problems._oracles import ORACLES
 from tests.problems._others import COMPRESSING, SCULPTING
+from tests.problems._positions import POSITIONS
 from tests.problems._problem import Problem
 from tests.problems._ranges import RANGES
 from tests.problems._structured import STRUCTURED
@@ -18,7 +19,7 @@ from tests.problems._unmodelled import UNMODELLED
 
 ENEMIES = TIED | LOOSE | UNIONS | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING | STRUCTURED
 """Kinds made to earn a claim that is false, for `recover`, `extract` and `compress`."""
-ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING | WITH_ERRORS
+ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING | WITH_ERRORS | POSITIONS
 """Every kind of problem by name."""
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ENEMIES",
     "GENERAL",
     "HOSTILE",
+    "POSITIONS",
     "SCULPTING",
     "UNMODELLED",
     "WITH_ERRORS",

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.stats import beta
 
 from tests.problems._heads import Heads, Place, apart, errors, reduced, span, visibility
+from tests.problems._heads_by_offset import untrue_by_offset
 from tests.problems._plain import forward
 from tests.problems._problem import Fresh
 
@@ -61,6 +62,8 @@ def broken_claims(
         return broken
     if truth is None or bool(truth.causal) != bool(layer.causal):
         return broken + sorted(rest)
+    if not (layer.plain_scores and truth.plain_scores):
+        return broken + untrue_by_offset(rest, layer, truth, fresh.x.shape[1])
     place = span(fresh.x if tokens is None else tokens, fresh.mask if tokens is None else None)
     seen = Fresh(*(None if array is None else array[:SEEN] for array in fresh))
     false = {code for true in (truth, *rivals) for code in _untrue(rest, layer, true, place, seen)}

@@ -12,8 +12,6 @@ TURN_STEPS = 2
 """Steps after a pair was conjugated. When that was right, the error falls by the share of this head: tenfold if it is the last one."""
 ROUNDS = 2
 """Rounds over all heads: what is left after the first shows clearly in the second."""
-LAST_STEPS = 40
-"""Steps of the last fit. From 1 % off along slow frequencies eight were enough."""
 HOPELESS = 0.3
 """Select error of a wide fit above which another start is tried: local optima leave 0.6."""
 NEARLY = 0.03

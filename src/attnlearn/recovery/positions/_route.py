@@ -1,13 +1,12 @@
-"""`recover` for scores with positions: the kinds that were asked for, one search each, and a certificate of the best fit.
+"""`recover` for scores with positions: a search over the kinds that were asked for, and a certificate of the best fit.
 
-The first fit that is exact on the select side ends the search; otherwise the kind with the smallest select error is the answer.
+The first fit that is exact on the select side ends the search; otherwise the fit with the smallest select error is the answer.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from attnlearn.recovery._conclude import Units, certify_side
 from attnlearn.recovery._problem import Problem, memorised
 from attnlearn.recovery._statistics import looks_causal, token_support
 from attnlearn.recovery.positions._kinds import Asked
-from attnlearn.recovery.positions._search import Found, Search
+from attnlearn.recovery.positions._search import Search
 from attnlearn.scores import as_visible, words
 from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, typical_error
 from attnlearn.solve._unknowns import sequences_wanted
@@ -49,17 +48,8 @@ class PositionsRoute:
         self.phases: Phases = (("fits with positions", self.search),)
 
     def search(self, problem: Problem, _state: PositionsState, tools: Tools) -> tuple[PositionsState, dict]:
-        """The best fit over all kinds, and every start with its select error."""
-        best: Found | None = None
-        tried: list[dict[str, Any]] = []
-        visible = as_visible(self.problem.causal)
-        for kind in self.kinds:
-            found, starts = Search(self.problem, kind, visible, tools).run()
-            tried += [{"kind": repr(kind), **start} for start in starts]
-            best = found if best is None or found.error < best.error else best
-            if best.enough or tools.out_of_time:
-                break
-        assert best is not None, "there is at least one kind"
+        """The best fit of any kind, and every start with its select error."""
+        best, tried = Search(self.problem, self.kinds, as_visible(self.problem.causal), tools).run()
         layer = best.layer.canonical().astype(problem.examples.dtype)
         return PositionsState(layer), {"tried": tried, "kind": words(layer.form)}
 
