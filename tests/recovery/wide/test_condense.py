@@ -50,16 +50,18 @@ def condense(whole, seen, layer, rng):
     return None if mixed is None else condensed(whole, seen, layer, mixed, rng)
 
 
-def test_the_span_of_the_factors_is_that_of_the_matrix(rng):
-    left, right = rng.standard_normal((4, 6, 5)), rng.standard_normal((4, 5, 3))
+@pytest.mark.parametrize("heads", [4, 20, 40])
+def test_the_span_of_the_factors_is_that_of_the_matrix(heads, rng):
+    left, right = rng.standard_normal((heads, 6, 5)), rng.standard_normal((heads, 5, 3))
     found = spanned(left, right)
+    rank = min(heads, 15)  # as many as the smaller side has dimensions, where there are more heads
     whole = np.einsum("iab,icd->abcd", left, right).reshape(30, 15)
-    np.testing.assert_allclose(found.values, np.linalg.svd(whole, compute_uv=False)[:4], rtol=1e-12)
+    np.testing.assert_allclose(found.values, np.linalg.svd(whole, compute_uv=False)[:rank], rtol=1e-12)
     back = np.einsum("l,lab,lcd->abcd", found.values, found.left, found.right).reshape(30, 15)
     np.testing.assert_allclose(back, whole, atol=1e-12)
     for side in (found.left, found.right):
-        flat = side.reshape(4, -1)
-        np.testing.assert_allclose(flat @ flat.T, np.eye(4), atol=1e-12)
+        flat = side.reshape(rank, -1)
+        np.testing.assert_allclose(flat @ flat.T, np.eye(rank), atol=1e-12)
 
 
 def test_mixtures_of_heads_have_their_span_and_no_more(rng):

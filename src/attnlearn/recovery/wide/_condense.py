@@ -51,12 +51,9 @@ def spanned(left: Float[np.ndarray, "m r1 r"], right: Float[np.ndarray, "m r o"]
     >>> bool(twice.values[1] < 1e-12 * twice.values[0])
     True
     """
-    heads = len(left)
-    (qa, ra), (qb, rb) = (np.linalg.qr(side.reshape(heads, -1).T) for side in (left, right))
-    u, values, vt = np.linalg.svd(ra @ rb.T)
-    return Span(
-        values, (qa @ u).T.reshape(heads, *left.shape[1:]), (qb @ vt.T).T.reshape(heads, *right.shape[1:])
-    )
+    (qa, ra), (qb, rb) = (np.linalg.qr(side.reshape(len(side), -1).T) for side in (left, right))
+    u, values, vt = np.linalg.svd(ra @ rb.T, full_matrices=False)
+    return Span(values, (qa @ u).T.reshape(-1, *left.shape[1:]), (qb @ vt.T).T.reshape(-1, *right.shape[1:]))
 
 
 class Mixed(NamedTuple):
@@ -72,7 +69,7 @@ def mixed_heads(problem: Problem, signals: Signals, layer: AttentionLayer) -> Mi
     left = np.concatenate([inside.theta, inside.query_bias[:, None]], axis=1)
     span = spanned(left, inside.w @ output_whitening(signals.residual_covariance)[0])
     heads = problem.num_heads or largest_fall(span.values, 1 / calibration.DIGIT)
-    return None if heads is None or heads >= layer.num_heads else Mixed(span, heads)
+    return None if heads is None or heads >= min(layer.num_heads, len(span.values)) else Mixed(span, heads)
 
 
 def condensed(
