@@ -8,6 +8,7 @@ import pytest
 from attnlearn import AttentionLayer
 from attnlearn.solve._diagnose import diagnose
 from tests.problems import _teachers as teachers
+from tests.problems._positioned import Shape, random_by_offset
 
 TEACHERS = {
     "residual": lambda x, layer, rng: x + layer(x),
@@ -41,3 +42,12 @@ def test_repeated_inputs_show_noise(rng) -> None:
     y = AttentionLayer.random(2, 6)(x)
     assert diagnose(x, y).cause == "not attention"
     assert diagnose(x, y + 0.01 * rng.standard_normal(y.shape)).cause == "noise"
+
+
+@pytest.mark.parametrize(("kind", "first"), [("rotary", "rotary"), ("table", "relative")])
+def test_the_likelier_kind_of_positions_is_named_first(kind: str, first: str, rng) -> None:
+    layer = random_by_offset(kind, Shape(heads=2, dim=6, width=4, tokens=8), rng)
+    x = rng.standard_normal((4000, 8, 6))
+    likeliest = diagnose(x, layer(x), causal=True).causes[0]
+    assert likeliest.name == "position"
+    assert f'try positions="{first}"' in likeliest.text

@@ -157,11 +157,15 @@ def _position(
 ) -> Cause:
     linear = linear_share(*influence, causal)
     met = met_share(x, y, half, causal)
-    share, how = max((linear, "of the linear influence"), (met, "of how keys meet their query"))
+    rotary, relative = 'positions="rotary" with num_heads=', 'positions="relative"'
+    share, how, try_first, then = max(
+        (linear, "of the linear influence", relative, rotary),
+        (met, "of how keys meet their query", rotary, relative),
+    )
     return Cause(
         "position",
         float(np.clip(share / calibration.FEW, 0.0, calibration.NEARLY_ALL)),
-        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position, which positions= can be told",
+        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position; try {try_first}, then {then}",
     )
 
 
