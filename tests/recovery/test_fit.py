@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer
+from attnlearn import AttentionLayer, distance
 from attnlearn.data import as_examples
 from attnlearn.engine import Tools
 from attnlearn.recovery._fit import Attempt, Fitting, Start, Verdict, verdict_of
@@ -152,3 +152,18 @@ def test_a_start_from_an_attempt_keeps_its_rank_and_aim():
     assert beyond.then().beyond
     assert not beyond.then(beyond=False).beyond
     assert found.then(rank=2, limits={"max_steps": 3}).limits == {"max_steps": 3}
+
+
+def test_rounded_outputs_are_fitted_to_their_optimum_where_rounding_averages_out(rng, seed):
+    layer = AttentionLayer.random(3, 4, scale=0.2, seed=seed).astype(np.float32)
+    x = tokens(rng, "normal", 2_000, 5, 4).astype(np.float32)
+    whole = Problem(
+        as_examples(x, layer.astype(np.float64)(x.astype(np.float64)).astype(np.float32)), Split.make(len(x))
+    )
+    near = layer.astype(np.float64)
+    near = near.replace(theta=near.theta * (1 + 1e-2 * rng.standard_normal(near.theta.shape)))
+    found = fit(whole, signals(whole), made_candidate(near), Tools())
+    assert found.verdict is Verdict.EXACT
+    assert (
+        distance(found.layer.astype(np.float64), layer.astype(np.float64)).theta < 1e-7
+    )  # 6e-7 to 2e-6 where half an epsilon is enough

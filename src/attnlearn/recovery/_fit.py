@@ -178,12 +178,14 @@ class Fitting:
         dtype = self.problem.rounded_to
         target = 0.0 if start.beyond else self.problem.target or 0.0
         rounding = 0.0 if dtype == np.float64 else float(np.finfo(dtype).eps) / 2
-        tolerance = max(rounding, calibration.DIGIT * target)
+        wanted = calibration.DIGIT * target
+        # Rounding averages out, so the optimum is far closer to the layer than any fit whose residual is as large.
+        tolerance = wanted if wanted > rounding else 0.0
         side = self.every_example if start.every else self.side
         config = RefineConfig(
             seed=self.tools.seed,
             tolerance=tolerance,
-            stop_at_tolerance=tolerance > rounding,
+            stop_at_tolerance=tolerance > 0,
             combine_first=True,
             average=False,
             deadline=self.tools.deadline,
