@@ -7,7 +7,7 @@ import pytest
 
 from attnlearn import AttentionLayer, data
 from attnlearn.solve._batch import Batch
-from attnlearn.solve.noise import unrelated
+from attnlearn.solve.noise._unrelated import unrelated
 
 SIZES = [(300, 4, 6, 2), (1000, 8, 16, 4), (1000, 3, 40, 4)]
 
