@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnlearn import AttentionLayer
 from attnlearn.solve._batch import Batch
 from attnlearn.solve.certification._point import prepare
 from attnlearn.solve.noise._spread import spread, tail, unexplained
+from attnlearn.solve.refinement import RefineConfig, refine
 
 from ._problems import TRUTH, fitted
 
@@ -59,3 +61,30 @@ def test_what_parameters_can_do_is_explained(rng):
     assert np.linalg.norm(unexplained(point, moved)) < 0.05 * np.linalg.norm(moved)
     noise = rng.standard_normal(moved.shape)
     assert np.linalg.norm(unexplained(point, noise)) > 0.9 * np.linalg.norm(noise)
+
+
+def test_a_fit_short_of_its_optimum_shows_what_is_left(rng):
+    layer, used = fitted(rng)
+    moved = layer.replace(w=1.01 * layer.w)
+    norms = np.linalg.norm(layer.w, axis=(1, 2))
+    np.testing.assert_allclose(spread(moved, used).undone("w", 3.0) / norms, 0.01, rtol=0.2)
+    there = spread(layer, used)
+    assert np.all(there.undone("w", 3.0) < there.typical("w"))
+
+
+def test_errors_move_two_close_heads_as_far_as_the_spread_says(rng):
+    """The direction along which W moves from one head to the other hardly shows in the outputs."""
+    truth = AttentionLayer.random(2, 4, seed=1)
+    truth = truth.replace(theta=np.stack([truth.theta[0], truth.theta[0] + 0.03 * truth.theta[1]]))
+    x = rng.standard_normal((600, 5, 4))
+    y = truth(x) + 1e-5 * rng.standard_normal(x.shape)
+    config = RefineConfig(equations_per_unknown=np.inf, float64_solves=True)
+    found = spread(refine(truth, x, y, config=config).layer, Batch(x, y))
+    by_hand = [
+        np.linalg.norm(
+            refine(truth, x, truth(x) + 1e-5 * rng.standard_normal(x.shape), config=config).layer.w - truth.w,
+            axis=(1, 2),
+        )
+        for _ in range(6)
+    ]
+    np.testing.assert_allclose(found.typical("w"), np.sqrt(np.mean(np.square(by_hand), axis=0)), rtol=0.5)

@@ -57,7 +57,8 @@ def fit_halves(
     units = np.arange(used.num) if used.groups is None else np.unique(used.groups, return_inverse=True)[1]
     side = (np.random.default_rng([seed, 0x4A]).permutation(int(units.max()) + 1) % 2)[units]
     config = RefineConfig(
-        max_steps=calibration.STEPS_MOST // 4, equations_per_unknown=np.inf, average=False, lower=False, deadline=deadline
+        max_steps=calibration.STEPS_MOST // 4, equations_per_unknown=np.inf, average=False, lower=False, float64_solves=True,
+        deadline=deadline,
     )  # fmt: skip
     start, found = layer.astype(np.float64), []
     for half in (0, 1):

@@ -1,4 +1,4 @@
-"""C3 beside errors: the spread of each head (`_spread`), plus the bias that two halves show (`_halves`), at `CONFIDENCE`."""
+"""C3 beside errors: the spread of each head (`_spread`), plus the bias that two halves show (`_halves`) and the step that is left, at `CONFIDENCE`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parameters_beside_errors(
     heads = np.maximum(bounds["theta"], bounds["w"])
     worst, bias = float(heads.max()), float(max(bounds["query_bias"].max(), bounds["output_bias"].max()))
     bias = bias if bias <= at.accuracy else None
-    checks = _checks(at, worst, surprise, counted)
+    checks = _checks(at, worst, surprise, found.unsolved, counted)
     value = {
         "bound": max(worst, bias or 0.0), "weights": worst, "heads": heads.tolist(), "biases": bias, "proved": False, "rank": at.rank,
     }  # fmt: skip
@@ -45,7 +45,7 @@ def _not_bounded(why: str) -> tuple[Claim, list[Check]]:
     return Claim("C3", f"the error of the parameters is not bounded: {why}", False), [missing]
 
 
-def _checks(at: Setting, worst: float, surprise: float, counted: Claim) -> list[Check]:
+def _checks(at: Setting, worst: float, surprise: float, unsolved: int, counted: Claim) -> list[Check]:
     """What C3 rests on, with the worst bound of a head and the largest difference of the halves."""
     return [
         Check.compare(
@@ -58,6 +58,7 @@ def _checks(at: Setting, worst: float, surprise: float, counted: Claim) -> list[
         Check.compare(
             "C3.halves", surprise, 1.0, unit="of what is predicted", text="largest difference between the fits of two halves"
         ),
+        Check.compare("C3.solves", unsolved, 0, unit="solves", text="solves behind the bound that did not end"),
         Check.compare("C3.count", int(counted.established), 1, unit="claims", text="C2, on which this rests", at_most=False),
     ]  # fmt: skip
 
@@ -77,7 +78,7 @@ def _bounds(at: Setting, found: Spread, halves: Halves) -> tuple[dict[str, np.nd
     t, bounds, shares = np.log(1 / chance), {}, []
     for part, norms in part_norms(at.layer).items():
         predicted = found.largest(part, t)
-        bounds[part] = (predicted + halves.bias(at.layer, part)) / norms
+        bounds[part] = (predicted + halves.bias(at.layer, part) + found.undone(part, t)) / norms
         if part in ("theta", "w"):
             shares.append(halves.difference(part) / np.maximum(2 * predicted, np.finfo(float).tiny))
     return bounds, float(np.max(shares))
