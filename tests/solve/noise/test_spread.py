@@ -74,15 +74,18 @@ def test_a_fit_short_of_its_optimum_shows_what_is_left(rng):
 
 def test_errors_move_two_close_heads_as_far_as_the_spread_says(rng):
     """The direction along which W moves from one head to the other hardly shows in the outputs."""
-    truth = AttentionLayer.random(2, 4, seed=1)
-    truth = truth.replace(theta=np.stack([truth.theta[0], truth.theta[0] + 0.03 * truth.theta[1]]))
-    x = rng.standard_normal((600, 5, 4))
-    y = truth(x) + 1e-5 * rng.standard_normal(x.shape)
+    truth = AttentionLayer.random(2, 5, seed=1)
+    (first, second), (one, other) = truth.theta, truth.w
+    truth = truth.replace(
+        theta=np.stack([first, first + 0.01 * second]), w=np.stack([one, one + 0.1 * other])
+    )
+    x = rng.standard_normal((600, 5, 5))
+    y = truth(x) + 1e-8 * rng.standard_normal(x.shape)
     config = RefineConfig(equations_per_unknown=np.inf, float64_solves=True)
     found = spread(refine(truth, x, y, config=config).layer, Batch(x, y))
     by_hand = [
         np.linalg.norm(
-            refine(truth, x, truth(x) + 1e-5 * rng.standard_normal(x.shape), config=config).layer.w - truth.w,
+            refine(truth, x, truth(x) + 1e-8 * rng.standard_normal(x.shape), config=config).layer.w - truth.w,
             axis=(1, 2),
         )
         for _ in range(6)
