@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from attnlearn import AttentionLayer, Outcome, Solution, report
 from attnlearn.cli.__main__ import main
 from attnlearn.reporting._compare import comparison_page
 from attnlearn.reporting._page import solution_page
+from attnlearn.reporting._render import timeline
 from attnlearn.reporting._truth import beside_truth
 from tests.reporting.conftest import made_up
 
@@ -82,7 +84,9 @@ def test_the_time_of_a_page_is_that_of_all_phases_certify_included(results) -> N
     page = solution_page(document)
     shown = [phase for phase in page.phases if not phase.skipped]
     total = sum(phase["seconds"] for phase in document["phases"])
-    assert sum(phase.seconds or 0 for phase in shown) == pytest.approx(total, rel=0.01)
+    assert sum(phase.seconds or 0 for phase in page.phases) == pytest.approx(total)
+    widths = re.findall(r'x="[^"]*" width="([^"]*)"', timeline(page))
+    assert sum(map(float, widths)) == pytest.approx(100, abs=0.01)
     assert [display.title for display in shown[-1].displays] == ["Errors on certify examples"]
     claim = document["certificate"]["claims"][0]["value"]
     assert sum(claim["histogram"]["counts"]) >= claim["examples"]

@@ -83,19 +83,22 @@ def render(page: Page, document: dict[str, Any]) -> str:
 
 
 def timeline(page: Page) -> str:
-    """The phases as one bar, long where the time went, with a legend."""
-    total = sum(phase.seconds or 0.0 for phase in page.phases)
+    """The phases as one bar, long where the time went, with a legend; proposers that were skipped share one part."""
+    parts = [(phase.title, phase.seconds or 0.0) for phase in page.phases if not phase.skipped]
+    skipped = sum(phase.seconds or 0.0 for phase in page.phases if phase.skipped)
+    parts += [("skipped", skipped)] if skipped > 0 else []
+    total = sum(spent for _, spent in parts)
     if total <= 0:
         return ""
     bar, legend, left = "", "", 0.0
-    for number, phase in enumerate(phase for phase in page.phases if not phase.skipped):
-        wide = 100 * (phase.seconds or 0.0) / total
+    for number, (title, spent) in enumerate(parts):
+        wide = 100 * spent / total
         colour = f"t{number % COLOURS}"
-        tip = escape(f"{phase.title}: {seconds(phase.seconds or 0.0)}")
+        tip = escape(f"{title}: {seconds(spent)}")
         bar += f'<rect class="{colour}" x="{left:.3f}" width="{wide:.3f}" height="10" data-tip="{tip}"/>'
         legend += (
             f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{colour}" width="10" height="10"/></svg>'
-            f"{escape(phase.title)} <span>{seconds(phase.seconds or 0.0)}</span></li>"
+            f"{escape(title)} <span>{seconds(spent)}</span></li>"
         )
         left += wide
     return (
