@@ -4,12 +4,16 @@
 as many operations, measured on the same machine in the same process. `few` outputs are those of `combine_first`.
 `bounds`: `smallest_singular` at the true layer, in a process of its own for each side: CPU seconds, products, and the bounds on
 Theta and W per unit of relative output error. The earlier commit knows one way; the later one has a rough and a sharp one.
+`checks`: a whole run of `recover` under a profiler: the share of its CPU seconds that the checks of what an enemy may do take
+(general position of the tokens, the second opinion, copies among the sequences).
 """
 
 from __future__ import annotations
 
+import cProfile
 import json
 import os
+import pstats
 import subprocess
 import sys
 import time
@@ -18,12 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn import AttentionLayer
+from attnlearn import AttentionLayer, load, recover
 from benchmarks.before import ROOT, checkout
 
 BEFORE = "5d67e92"
 """The last commit whose certificate took Lanczos steps on all parameters and all outputs."""
 ROWS = 8_192
+CHECKS = ("look_at_tokens", "find_relatives", "sequence_names")
+"""The functions that look for what would mislead a certificate; none of them calls another."""
 SIDE = """
 import inspect, json, sys, time
 import numpy as np
@@ -56,8 +62,27 @@ def cases(tier: str) -> list[dict[str, Any]]:
     product = {"kind": "product", "k": 8, "seed": 0}
     bounds = {"kind": "bounds", "layer": "random", "seed": 0, "num": 8_000}
     small = [bounds | {"dim": 32, "heads": 4, "rank": 8, "scale": scale} for scale in (0.2, 2.0, 6.0)]
+    checks = [
+        {
+            "kind": "checks",
+            "tokens": tokens,
+            "layer": "random",
+            "dim": dim,
+            "heads": heads,
+            "rank": rank,
+            "num": num,
+            "seed": 0,
+        }
+        for tokens, heads, dim, rank, num in (
+            ("gaussian", 2, 6, 6, 3_000),
+            ("gaussian", 4, 16, 16, 8_000),
+            ("gaussian", 8, 64, 8, 20_000),
+            ("normalised", 3, 16, 16, 6_000),
+            ("words", 3, 16, 16, 6_000),
+        )
+    ]
     if tier == "quick":
-        return [product | {"dim": 128, "heads": 8, "rank": 16, "few": True}, small[1]]
+        return [product | {"dim": 128, "heads": 8, "rank": 16, "few": True}, small[1], checks[0]]
     sizes = [(128, 8, 16), (256, 8, 32), (256, 4, 64), (512, 8, 64)]
     products = [
         product | {"dim": dim, "heads": heads, "rank": rank, "few": few}
@@ -66,13 +91,21 @@ def cases(tier: str) -> list[dict[str, Any]]:
     ]
     antibody = [bounds | {"layer": f"sapiens-vh-layer{number}", "rank": 16} for number in (0, 3)]
     wide = [bounds | {"dim": 128, "heads": 8, "rank": 16, "scale": scale} for scale in (0.2, 2.0, 6.0)]
-    rows = [*products, *small, *antibody]
+    sapiens = {
+        "kind": "checks",
+        "tokens": "gaussian",
+        "layer": "sapiens-vh-layer0",
+        "dim": 128,
+        "num": 16_000,
+        "seed": 0,
+    }
+    rows = [*products, *small, *antibody, *checks, sapiens]
     return rows if tier == "bench" else [*rows, *wide, bounds | {"layer": "rxnmapper-layer", "rank": 32}]
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """One row."""
-    return _product(case) if case["kind"] == "product" else _bounds(case)
+    return {"product": _product, "bounds": _bounds, "checks": _checks}[case["kind"]](case)
 
 
 def _least(work: Callable[[], Any], times: int = 5) -> float:
@@ -118,14 +151,48 @@ def _bounds(case: dict[str, Any]) -> dict[str, Any]:
     return lines | {"cpu_ratio": lines["rough"]["cpu"] / lines["before"]["cpu"]}
 
 
+def _checks(case: dict[str, Any]) -> dict[str, Any]:
+    rng = np.random.default_rng([case["seed"], 0xC5])
+    x = rng.standard_normal((case["num"], 8, case["dim"]))
+    if case["tokens"] == "normalised":
+        x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    if case["tokens"] == "words":
+        x = rng.standard_normal((40, case["dim"]))[rng.integers(0, 40, x.shape[:2])]
+    if case["layer"] == "random":
+        layer = AttentionLayer.random(
+            case["heads"], case["dim"], rank=case["rank"], scale=2.0, seed=case["seed"]
+        )
+    else:
+        layer = load(f"tests/layers/{case['layer']}.safetensors", dtype=np.float64)
+    y = layer(x)
+    profile = cProfile.Profile(time.process_time)
+    solution = profile.runcall(recover, x, y, seed=case["seed"])
+    found = pstats.Stats(profile)
+    spent = sum(row[3] for (_, _, name), row in found.stats.items() if name in CHECKS)  # type: ignore[attr-defined]
+    return {
+        "outcome": solution.outcome.name,
+        "certified": solution.certified,
+        "cpu": found.total_tt,  # type: ignore[attr-defined]
+        "checks": spent,
+        "share": spent / found.total_tt,  # type: ignore[attr-defined]
+    }
+
+
 def summary(lines: list[dict[str, Any]]) -> str:
     """One row per case."""
     rows = []
     for line in lines:
         case, result = line["case"], line["result"]
         name = ", ".join(
-            f"{key} {case[key]}" for key in ("layer", "dim", "heads", "rank", "scale", "few") if key in case
+            f"{key} {case[key]}"
+            for key in ("layer", "tokens", "dim", "heads", "rank", "scale", "few")
+            if key in case
         )
+        if case["kind"] == "checks":
+            rows.append(
+                f"checks, {name}: {100 * result['share']:.0f} % of the {result['cpu']:.1f} CPU s of the run"
+            )
+            continue
         if case["kind"] == "product":
             rows.append(f"product, {name}: {result['over']:.2f} times a matrix product of as many operations")
             continue
