@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from attnlearn._errors import named
+
 
 class Status(Enum):
     """What a check found.
@@ -176,11 +178,11 @@ class Certificate:
 
     def claim(self, code: str) -> Claim:
         """The claim with this code."""
-        return next(claim for claim in self.claims if claim.code == code)
+        return named(self.claims, "code", code)
 
     def check(self, code: str) -> Check:
         """The check with this code."""
-        return next(check for check in self.checks if check.code == code)
+        return named(self.checks, "code", code)
 
     def resting_on(self, check: Check) -> Certificate:
         """The certificate with one more check, on which all claims but C1 rest."""

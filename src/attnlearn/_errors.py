@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from attnlearn._result import Solution
+
+Row = TypeVar("Row")
 
 
 class AttnlearnError(Exception):
@@ -92,3 +95,17 @@ def require(condition: bool, parameter: str, rule: str, value: Any) -> None:
     """
     if not condition:
         raise ValueError(f"{parameter}: {rule}, got {describe(value)}")
+
+
+def named(rows: Iterable[Row], attribute: str, name: str) -> Row:
+    """The last of `rows` whose `attribute` is `name`; a name that none has is a `KeyError` that lists those there are.
+
+    >>> from types import SimpleNamespace as Phase
+    >>> named([Phase(name="moment"), Phase(name="fit")], "name", "refine")
+    Traceback (most recent call last):
+    KeyError: "no 'refine'; there are: moment, fit"
+    """
+    known = {getattr(row, attribute): row for row in rows}
+    if name not in known:
+        raise KeyError(f"no {name!r}; there are: {', '.join(map(str, known)) or 'none'}")
+    return known[name]

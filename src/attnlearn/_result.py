@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnlearn._certificate import Certificate, jsonable
+from attnlearn._errors import named
 from attnlearn._outcome import Outcome as Outcome
 
 
@@ -84,7 +85,7 @@ class Solution:
 
     def phase(self, name: str) -> Phase:
         """The last phase with this name."""
-        return next(phase for phase in reversed(self.phases) if phase.name == name)
+        return named(self.phases, "name", name)
 
     def to_json(self, layer_path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """The result as JSON, following the schema that ships with the package.

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from attnlearn._errors import named
+
 
 @dataclass(frozen=True)
 class RouteAdvice:
@@ -69,7 +71,7 @@ class Advice:
 
     def of(self, route: str) -> RouteAdvice:
         """The verdict on one route."""
-        return next(entry for entry in self.routes if entry.route == route)
+        return named(self.routes, "route", route)
 
     def to_json(self) -> dict[str, Any]:
         """The advice as JSON."""

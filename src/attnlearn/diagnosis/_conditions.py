@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._certificate import Certificate, Check, Status, jsonable
-from attnlearn._errors import require
+from attnlearn._errors import named, require
 from attnlearn._layer import AttentionLayer
 from attnlearn._parts import require_plain
 from attnlearn._precision import to_numpy
@@ -45,7 +45,7 @@ class Conditions:
 
     def check(self, code: str) -> Check:
         """The condition with this code."""
-        return next(check for check in self.checks if check.code == code)
+        return named(self.checks, "code", code)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON."""
