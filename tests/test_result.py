@@ -130,7 +130,9 @@ def test_a_check_without_figures_can_fail_in_words() -> None:
 
 def test_a_name_that_a_result_does_not_have_is_refused_with_those_it_has() -> None:
     solution = Solution.failed(Outcome.INTERRUPTED)
-    certificate = Certificate((Claim("C1", "small error", established=True),), (Check("C1.error", Status.HOLDS),))
+    certificate = Certificate(
+        (Claim("C1", "small error", established=True),), (Check("C1.error", Status.HOLDS),)
+    )
     for ask, known in (
         (lambda: certificate.claim("C7"), "C1"),
         (lambda: certificate.check("C7.error"), "C1.error"),
