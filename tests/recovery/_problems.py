@@ -15,6 +15,7 @@ from attnlearn.recovery._problem import Candidate, Need, Problem, Weights
 from attnlearn.recovery._signals import Signals, measure
 from attnlearn.recovery.moment import Counted, Heads, Moment, count_heads, take_moment, unmix
 from attnlearn.solve._split import Split
+from attnlearn.solve._white import Whitening
 
 
 def tokens(rng: np.random.Generator, kind: str, num: int, k: int, d: int) -> np.ndarray:
@@ -82,8 +83,8 @@ def made_signals(directions: int = 5, keys: int = 4, **changes: Any) -> Signals:
     """Signals of plenty of independent Gaussian tokens, but for `changes`."""
     r = directions
     plain = Signals(
-        fit=np.arange(300), select=np.arange(300, 340), looked_at=300, causal=False, mean=np.zeros(r),
-        basis=np.eye(r), inverse=np.eye(r), condition_number=1.0, position_mean=np.zeros((keys, r)),
+        fit=np.arange(300), select=np.arange(300, 340), looked_at=300, causal=False,
+        white=Whitening(np.zeros(r), np.eye(r), np.eye(r)), condition_number=1.0, position_mean=np.zeros((keys, r)),
         position_correlation=np.eye(keys), kurtosis=np.zeros(r), skewness=np.zeros(r),
         linear=np.zeros((2 * r + 1, r)), residual_covariance=np.eye(r), output_scale=1.0, nonlinear_share=0.3,
         repeated=False, heavy_tails=False, residual=False, equations_per_unknown=1e3,

@@ -9,6 +9,7 @@ from attnlearn import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery._growth import growth, shows_a_head, with_random_head
 from attnlearn.recovery._problem import Weights
+from attnlearn.solve._white import Whitening
 
 from ._problems import made_fit, made_signals, problem, signals, tokens
 
@@ -77,7 +78,7 @@ def test_a_random_head_has_scores_and_no_values_and_leaves_the_others(seen, rng)
 
 
 def test_heads_of_fewer_directions_stay_inside_the_support(rng):
-    inside = made_signals(3, basis=np.eye(5)[:, :3], inverse=np.eye(5)[:3], mean=np.zeros(5))
+    inside = made_signals(3, white=Whitening(np.zeros(5), np.eye(5)[:, :3], np.eye(5)[:3]))
     more = with_random_head(inside, made_fit(), rng)
     assert not more.theta[-1][3:].any()
     assert not more.theta[-1][:, 3:].any()

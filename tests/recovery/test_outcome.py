@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from attnlearn import Outcome
 from attnlearn._certificate import Certificate, Check, Claim, Status
 from attnlearn.recovery._fit import Verdict
-from attnlearn.recovery._outcome import Judged, clear_view, outcome, unmet_need, weak
+from attnlearn.recovery._outcome import Judged, clear_view, outcome, unmet_need, weak, weak_remedy
 from attnlearn.recovery._problem import Need
 from attnlearn.recovery._trail import UNKNOWN, Trail
 
@@ -184,3 +185,17 @@ def test_the_fewest_examples_that_anybody_asks_for_are_needed():
 def test_the_need_with_the_cause_is_the_last_of_the_misfits():
     trail = Trail(signals=SIGNALS, needs={"wide search": MISFITS, "cause of the misfit": CAUSE})
     assert unmet_need(trail) is CAUSE
+
+
+@pytest.mark.parametrize(
+    ("stored", "precision", "says"),
+    [
+        ("float32", "float32", "record the outputs in float64"),
+        ("float64", "float32", "let the model compute in float64 throughout"),
+        ("float64", "float64", "use larger tokens"),
+    ],
+)
+def test_weak_attention_comes_with_what_the_precision_of_the_outputs_allows(stored, precision, says):
+    told = weak_remedy(np.dtype(stored), np.dtype(precision))
+    assert told.startswith(says)
+    assert told.endswith("(rounding is bounded by its worst case, which more examples do not lower)")

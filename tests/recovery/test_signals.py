@@ -37,7 +37,7 @@ def test_half_of_each_side_without_the_largest_coordinates(seed, rng):
     assert np.median(largest_coordinates(whole, found.white, found.fit)) < 0.7 * np.median(
         largest_coordinates(whole, found.white, others)
     )
-    fourth = ((whole.examples.take(split.fit).x @ found.inverse.T) ** 4).mean() - 3
+    fourth = ((whole.examples.take(split.fit).x @ found.white.inverse.T) ** 4).mean() - 3
     assert found.kurtosis.mean() < 0.5 * fourth
 
 

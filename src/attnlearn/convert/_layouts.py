@@ -21,8 +21,8 @@ class Layout(NamedTuple):
     name: str
     tensors: Mapping[str, tuple[str, ...]]  # role -> the names it may have after the prefix
     required: tuple[str, ...]
-    ignored: str  # names in the block that are not part of attention (norms, masks)
-    stored: str
+    ignored: str = r"^$"  # names in the block that are not part of attention (norms, masks)
+    stored: str = "(out, in)"
 
 
 class Found(NamedTuple):
@@ -40,6 +40,7 @@ CORES = {"bert": "self", "vit": "attention"}
 """Where a block keeps the module that sees tokens and mask and computes the scores, when that is not the block itself."""
 
 _WEIGHTS = tuple(f"{part}.weight" for part in ("query", "key", "value", "output"))
+_BIASED = (*_WEIGHTS, "query.bias", "value.bias", "output.bias")
 
 
 def _linear(query: str, key: str, value: str, *outputs: str) -> dict[str, tuple[str, ...]]:
@@ -70,35 +71,11 @@ _PLAIN = {
 _FUSED = ("in.weight", "output.weight")
 
 LAYOUTS = (
-    Layout(
-        "bert",
-        _linear("self.query", "self.key", "self.value", "output.dense"),
-        (*_WEIGHTS, "query.bias", "value.bias", "output.bias"),
-        _NORM,
-        "(out, in)",
-    ),
-    Layout(
-        "vit",
-        _linear("attention.query", "attention.key", "attention.value", "output.dense"),
-        _WEIGHTS,
-        r"^$",
-        "(out, in)",
-    ),
-    Layout(
-        "albert",
-        _linear("query", "key", "value", "dense"),
-        (*_WEIGHTS, "query.bias", "value.bias", "output.bias"),
-        _NORM,
-        "(out, in)",
-    ),
-    Layout(
-        "qkv_proj",
-        _linear("q_proj", "k_proj", "v_proj", "o_proj", "out_proj"),
-        _WEIGHTS,
-        r"^$",
-        "(out, in)",
-    ),
-    Layout("distilbert", _linear("q_lin", "k_lin", "v_lin", "out_lin"), _WEIGHTS, r"^$", "(out, in)"),
+    Layout("bert", _linear("self.query", "self.key", "self.value", "output.dense"), _BIASED, _NORM),
+    Layout("vit", _linear("attention.query", "attention.key", "attention.value", "output.dense"), _WEIGHTS),
+    Layout("albert", _linear("query", "key", "value", "dense"), _BIASED, _NORM),
+    Layout("qkv_proj", _linear("q_proj", "k_proj", "v_proj", "o_proj", "out_proj"), _WEIGHTS),
+    Layout("distilbert", _linear("q_lin", "k_lin", "v_lin", "out_lin"), _WEIGHTS),
     Layout(
         "gpt2",
         {
@@ -120,17 +97,10 @@ LAYOUTS = (
             "output.bias": ("out_proj.bias",),
         },
         _FUSED,
-        r"^$",
-        "(3 out, in), q then k then v",
+        stored="(3 out, in), q then k then v",
     ),
-    Layout(
-        "transformer_lens",
-        _LENS,
-        (*_WEIGHTS, "query.bias", "value.bias", "output.bias"),
-        r"^(mask|IGNORE)$",
-        "(head, in, out)",
-    ),
-    Layout("qkvo", _PLAIN, _WEIGHTS, r"^$", "(head, in, out)"),
+    Layout("transformer_lens", _LENS, _BIASED, r"^(mask|IGNORE)$", "(head, in, out)"),
+    Layout("qkvo", _PLAIN, _WEIGHTS, stored="(head, in, out)"),
 )
 
 

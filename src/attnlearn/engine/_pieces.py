@@ -11,17 +11,18 @@ Cost: what is derived is kept as long as the `Pieces` lives, unless it says othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from attnlearn._arrays import Device
 from attnlearn.engine import _calibration as calibration
 from attnlearn.engine._threads import in_order
 
 _keys = count()
+Value = TypeVar("Value")
 
 
 def added(values: Iterable[Any]) -> Any:
@@ -79,27 +80,26 @@ def _together(sources: tuple[Pieces, ...], place: int, scratch: dict[int, Any]) 
 _elsewhere: ContextVar[Elsewhere | None] = ContextVar("elsewhere", default=None)
 
 
-@contextmanager
-def summed_by(elsewhere: Elsewhere | None) -> Iterator[None]:
+def summed_by(elsewhere: Elsewhere | None) -> AbstractContextManager[None]:
     """Inside the block, sums that are worth it run elsewhere."""
-    token = _elsewhere.set(elsewhere)
-    try:
-        yield
-    finally:
-        _elsewhere.reset(token)
+    return _set(_elsewhere, elsewhere)
 
 
 _device: ContextVar[Device | None] = ContextVar("device", default=None)
 
 
-@contextmanager
-def computed_on(device: Device | None) -> Iterator[None]:
+def computed_on(device: Device | None) -> AbstractContextManager[None]:
     """Inside the block, chunks that are cut are computed on this device."""
-    token = _device.set(device)
+    return _set(_device, device)
+
+
+@contextmanager
+def _set(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _device.reset(token)
+        variable.reset(token)
 
 
 def current_device() -> Device | None:

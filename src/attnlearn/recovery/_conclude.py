@@ -17,7 +17,7 @@ from attnlearn._result import Outcome
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Fit, Verdict
-from attnlearn.recovery._outcome import WEAK, Judged, clear_view, outcome
+from attnlearn.recovery._outcome import Judged, clear_view, outcome, weak_remedy
 from attnlearn.recovery._problem import Problem, examples_for, memorised
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import UNKNOWN, Trail
@@ -156,7 +156,7 @@ def _explained(ended: Outcome, problem: Problem, trail: Trail, best: Fit, judged
         known = next((need.evidence for need in trail.needs.values() if need.cause is not None), {})
         return known if trail.cause() not in (None, UNKNOWN) else known | named_by_residual(best.structure)
     if ended is Outcome.ATTENTION_TOO_WEAK:
-        return {"remedy": WEAK[problem.examples.dtype.name]}
+        return {"remedy": weak_remedy(problem.examples.dtype, _precision(problem, best))}
     if ended is Outcome.TOO_FEW_EXAMPLES:
         return {"examples_needed": _examples_needed(problem, trail, best, judged)}
     return {}

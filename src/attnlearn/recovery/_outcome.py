@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from attnlearn._certificate import Certificate, Status
 from attnlearn._result import Outcome
 from attnlearn.recovery import _calibration as calibration
@@ -28,11 +30,7 @@ from attnlearn.solve._calibration import APART_LEAST
 TOKENS_TIED = {"C2.keys", "C2.spread", "C2.tied", "C2.manifold", "C2.symmetry"}
 BOUND = {"C3.bound", "C2.apart", "C3.count"}
 """The bound on the parameters, and the checks that rest on it."""
-WEAK = {
-    "float32": "record the outputs in float64, for float32 does not have the digits to tell the heads, or use larger tokens (rounding is bounded by its worst case, which more examples do not lower)",
-    "float64": "use larger tokens (rounding is bounded by its worst case, which more examples do not lower)",
-}
-"""What to do about weak attention, by the precision of the outputs."""
+LARGER = "use larger tokens (rounding is bounded by its worst case, which more examples do not lower)"
 TOO_FEW_UNITS = {"C1.coverage", "C1.copies", "C2.evidence", "C3.count"}
 
 
@@ -116,6 +114,22 @@ def clear_view(trail: Trail, num: int) -> int | None:
     wanted = None if best is None else best.clear_view
     known = trail.cause() not in (None, UNKNOWN)
     return wanted if wanted is not None and wanted > num and not known else None
+
+
+def weak_remedy(stored: np.dtype, precision: np.dtype) -> str:
+    """What to do about weak attention in outputs of this dtype that are exact to this precision.
+
+    >>> weak_remedy(np.dtype(np.float32), np.dtype(np.float32)).split(",")[0]
+    'record the outputs in float64'
+    """
+    if precision == np.float64:
+        return LARGER
+    if stored == np.float32:
+        return f"record the outputs in float64, for float32 does not have the digits to tell the heads, or {LARGER}"
+    return (
+        "let the model compute in float64 throughout, for its float64 outputs are exact to float32 alone (some blocks take the "
+        f"softmax in float32 whatever the dtype), or {LARGER}"
+    )
 
 
 def weak(trail: Trail) -> bool:

@@ -35,7 +35,7 @@ from attnlearn.recovery._explain import planned
 from attnlearn.recovery._from_block import from_block, is_block
 from attnlearn.recovery._intake import check_range, check_start, few_distinct, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from, method_with
-from attnlearn.recovery._outcome import WEAK, outcome, unmet_need
+from attnlearn.recovery._outcome import outcome, unmet_need, weak_remedy
 from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
@@ -236,7 +236,7 @@ class Recovery(Learner):
             ended = outcome(trail, None, num=num)
             asked: dict[str, Any] = {} if need.examples is None else {"examples_needed": need.examples}
             if ended is Outcome.ATTENTION_TOO_WEAK and need.examples is None:
-                asked["remedy"] = WEAK[self.problem.examples.dtype.name]
+                asked["remedy"] = weak_remedy(self.problem.examples.dtype, self.problem.rounded_to)
             return Solution(None, ended, stats=asked | need.evidence)
         extra = None if self.method.check is None else self.method.check(trail)
         made = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)

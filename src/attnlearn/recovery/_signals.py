@@ -44,30 +44,24 @@ class Signals:
     fit: Int[np.ndarray, "f"]
     select: Int[np.ndarray, "s"]
     looked_at: int
-    causal: bool
-    mean: Float[np.ndarray, "d"]
-    basis: Float[np.ndarray, "d r"]
-    inverse: Float[np.ndarray, "r d"]
+    white: Whitening
+    """White coordinates of the tokens."""
     condition_number: float
     position_mean: Float[np.ndarray, "k r"]
     position_correlation: Float[np.ndarray, "k k"]
     kurtosis: Float[np.ndarray, "r"]
+    heavy_tails: bool
     skewness: Float[np.ndarray, "r"]
+    repeated: bool
+    causal: bool
+    residual: bool
+    """Whether the own token enters the outputs about as itself."""
     linear: Float[np.ndarray, "features o"]
     residual_covariance: Float[np.ndarray, "o o"]
     output_scale: float
     nonlinear_share: float
-    repeated: bool
-    heavy_tails: bool
-    residual: bool
-    """Whether the own token enters the outputs about as itself."""
     equations_per_unknown: float
     """Equations on the fit side for every unknown of eight heads of full rank."""
-
-    @property
-    def white(self) -> Whitening:
-        """White coordinates of the tokens."""
-        return Whitening(self.mean, self.basis, self.inverse)
 
     @property
     def support(self) -> Support:
@@ -77,7 +71,7 @@ class Signals:
     @property
     def directions(self) -> int:
         """Directions in which the tokens vary."""
-        return self.basis.shape[1]
+        return self.white.directions
 
     @property
     def many(self) -> bool:
@@ -168,7 +162,7 @@ def _measured(
         select=select,
         looked_at=len(some),
         causal=causal,
-        **white._asdict(),
+        white=white,
         condition_number=float(np.linalg.cond(white.basis) ** 2),
         **found._asdict(),
         residual_covariance=rest.covariance,

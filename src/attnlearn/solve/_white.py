@@ -8,7 +8,8 @@ as none, whatever they mean.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,11 +18,14 @@ from attnlearn._attention import Parameters
 from attnlearn._canonical import Support, on_support
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
+from attnlearn.engine import storable
 from attnlearn.scores import Bilinear, Scores
 from attnlearn.solve._calibration import CHUNK_ROWS, PIECE, SUPPORT_TOLERANCE
 
 
-class Whitening(NamedTuple):
+@storable
+@dataclass(frozen=True)
+class Whitening:
     """x = mean + basis z with white z; `inverse` is the pseudo-inverse of `basis`, z = inverse (x - mean)."""
 
     mean: Float[np.ndarray, "d"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnlearn.recovery.wide._starts import Width, random_heads, widths
+from attnlearn.solve._white import Whitening
 from tests.recovery._problems import made_problem, made_signals
 
 
@@ -42,7 +43,7 @@ def test_at_least_as_many_heads_as_are_given(given, expected):
 
 
 def test_in_many_directions_students_have_low_rank_and_the_second_is_twice_as_wide():
-    many = made_signals(128, basis=np.eye(128), inverse=np.eye(128))
+    many = made_signals(128)
     plenty = made_problem(num=20_000, dim=128)
     assert widths(plenty, many, 0) == [[Width(16, 32)], [Width(32, 64)]]
     assert widths(made_problem(num=20_000, dim=128, num_heads=2), many, 0) == [
@@ -70,7 +71,7 @@ def test_random_heads_have_small_scores_of_their_rank_and_no_values(rng, rank):
 
 
 def test_scores_stay_inside_the_support_of_the_tokens(rng):
-    inside = made_signals(3, basis=np.eye(5)[:, :3], inverse=np.eye(5)[:3], mean=np.zeros(5))
+    inside = made_signals(3, white=Whitening(np.zeros(5), np.eye(5)[:, :3], np.eye(5)[:3]))
     layer = random_heads(inside, 4, Width(2, None), rng)
     assert layer.dim == 5
     assert not layer.theta[:, 3:].any()

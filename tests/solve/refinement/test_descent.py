@@ -71,6 +71,23 @@ def test_ill_conditioned_solves_ask_for_more_examples(problem, monkeypatch):
     assert found.residual < 1
 
 
+def test_more_examples_are_asked_for_again_only_where_the_last_ones_made_solves_shorter(problem, monkeypatch):
+    _, scores, chunks, scale = problem
+    monkeypatch.setattr(calibration, "MANY_PRODUCTS", 1)
+    descent = Descent(False, RefineConfig(), Trace(None))
+    with on_threads():
+        asked = descent.fit(scores, chunks, scale, final=False)
+        descent.asked_at = 1  # every solve takes one step at least
+        unmoved = descent.fit(asked.scores, chunks, scale, final=False)
+        descent.asked_at = 10_000
+        again = descent.fit(scores, chunks, scale, final=False)
+    assert [found.stop for found in (asked, unmoved, again)] == [
+        "ill_conditioned",
+        "floor",
+        "ill_conditioned",
+    ]
+
+
 def test_limits_are_kept(problem):
     found, descent = descended(problem, max_steps=1)
     assert found.stop == "max_steps"

@@ -103,56 +103,51 @@ class MomentOperator:
 
     def times(self, right: np.ndarray, known: Known | None = None) -> np.ndarray:
         """T G for G = `right` (l, r, o): (l, r + 1, r)."""
-        vectors, r, o = right.shape
-        matrix = np.ascontiguousarray(right.transpose(2, 0, 1).reshape(o, vectors * r), np.float32)
-        product = self._sum("_times_rows", matrix, vectors, (r + 1, vectors * r))
-        product = product.reshape(r + 1, vectors, r).transpose(1, 0, 2) / self.pairs
-        product -= np.einsum("uo,lpo->lup", self._trace, right, optimize=True)
-        if known is None:
-            return product
-        step = calibration.DEFLATION_STEP
-        product *= step
-        for s, u, v in zip(*known):
-            inner = (v * right).sum(axis=2)
-            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * u
-            product -= (step * s) * (u @ right @ v.T + u * (self.kurtosis * inner)[:, None, :])
-        return product
+        there = None if known is None else (known[0], known[2], np.swapaxes(known[1], 1, 2))
+        return np.swapaxes(self._product("_times_rows", right, self._trace.T, there), 1, 2)
 
     def transposed_times(self, left: np.ndarray, known: Known | None = None) -> np.ndarray:
         """T^T K for K = `left` (l, r + 1, r): (l, r, o)."""
-        vectors, width, r = left.shape
-        o = self.source.out_dim
-        matrix = np.ascontiguousarray(left.transpose(1, 0, 2).reshape(width, vectors * r), np.float32)
-        product = self._sum("_transposed_rows", matrix, vectors, (vectors * r, o))
-        product = product.reshape(vectors, r, o) / self.pairs
-        product -= np.einsum("uo,lup->lpo", self._trace, left, optimize=True)
+        there = None if known is None else (known[0], np.swapaxes(known[1], 1, 2), known[2])
+        return self._product("_transposed_rows", np.swapaxes(left, 1, 2), self._trace, there)
+
+    def _product(self, part: str, given: np.ndarray, trace: np.ndarray, known: Known | None) -> np.ndarray:
+        """The product of the method `part` with `given` (l, r, from): (l, r, to). `known` and `trace` lead the same way."""
+        vectors, r, width = given.shape
+        matrix = np.ascontiguousarray(given.transpose(2, 0, 1).reshape(width, vectors * r), np.float32)
+        product = self._sum(part, matrix, vectors, (trace.shape[1], vectors * r))
+        product = product.reshape(-1, vectors, r).transpose(1, 2, 0) / self.pairs - given @ trace
         if known is None:
             return product
         step = calibration.DEFLATION_STEP
         product *= step
-        for s, u, v in zip(*known):
-            inner = (u * left).sum(axis=1)
-            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * v
-            product -= (step * s) * (u.T @ left @ v + v * (self.kurtosis * inner)[:, :, None])
+        for s, here, there in zip(*known):
+            inner = (here * given).sum(axis=2)
+            product += ((1 - step) * s) * inner.sum(axis=1)[:, None, None] * there
+            swapped = here @ np.swapaxes(given, 1, 2) @ there
+            product -= (step * s) * (swapped + there * (self.kurtosis * inner)[:, :, None])
         return product
 
     def _times_rows(
         self, matrix: np.ndarray, vectors: int, signed: tuple[WhiteBatch, np.ndarray]
     ) -> np.ndarray:
         rows, residual = signed
-        n, k, r = rows.tokens.shape
-        stacked = (residual.reshape(n * k, -1) @ matrix).reshape(n, k * vectors, r)
-        mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
-        return self._queries(rows).reshape(n * k, r + 1).T @ mixed
+        return self._between(rows, residual, self._queries(rows), matrix, vectors)
 
     def _transposed_rows(
         self, matrix: np.ndarray, vectors: int, signed: tuple[WhiteBatch, np.ndarray]
     ) -> np.ndarray:
         rows, residual = signed
+        return self._between(rows, self._queries(rows), residual, matrix, vectors)
+
+    def _between(
+        self, rows: WhiteBatch, here: np.ndarray, there: np.ndarray, matrix: np.ndarray, vectors: int
+    ) -> np.ndarray:
+        """sum_ab there_a (M here_a . e_ab) e_ab^T on some rows, for M = `matrix` (from, l r): (to, l r)."""
         n, k, r = rows.tokens.shape
-        stacked = (self._queries(rows).reshape(n * k, r + 1) @ matrix).reshape(n, k * vectors, r)
+        stacked = (here.reshape(n * k, -1) @ matrix).reshape(n, k * vectors, r)
         mixed = self._mixed(rows, stacked, vectors).reshape(n * k, vectors * r)
-        return mixed.T @ residual.reshape(n * k, -1)
+        return there.reshape(n * k, -1).T @ mixed
 
     def _sum(self, part: str, matrix: np.ndarray | None, vectors: int, shape: tuple[int, ...]) -> np.ndarray:
         """The sum over all rows of the method named `part`, block by block, wherever the engine computes."""

@@ -53,6 +53,8 @@ class Descent:
 
     def __init__(self, causal: Any, config: RefineConfig, trace: Trace) -> None:
         self.causal, self.config, self.trace, self.damping = causal, config, trace, config.damping
+        self.asked_at: int | None = None
+        """Inner steps of the solve after which more examples were asked for last."""
 
     def fit(self, scores: Scores, chunks: Chunks, scale: float, final: bool) -> Descended:
         """Descend on these examples until there is a reason to stop."""
@@ -77,7 +79,7 @@ class Descent:
                 return Descended(now.scores, now.fit, residual, stop)
             else:
                 now = self._stepped(now, precision, residual, scale)
-                if self._ill_conditioned(now) and not (final or rank.higher):
+                if not (final or rank.higher) and self._wants_more(now):
                     residual = float(np.sqrt(now.fit.cost / scale))
                     return Descended(now.scores, now.fit, residual, "ill_conditioned")
 
@@ -85,9 +87,20 @@ class Descent:
         chunks = precision.residuals
         return Progress(scores, eliminate(scores.astype(chunks.dtype), chunks, self.causal))
 
-    def _ill_conditioned(self, now: Progress) -> bool:
-        """Whether the step that was just accepted took so many inner steps that more examples are wanted."""
-        return not np.isnan(now.shrink) and self.trace.steps[-1]["inner"] >= calibration.MANY_PRODUCTS
+    def _wants_more(self, now: Progress) -> bool:
+        """Whether the step that was just accepted took so many inner steps that more examples may save some.
+
+        Where the last ones saved none, as on tokens of a few words, the tokens are to blame, and further ones only cost time.
+        """
+        inner, before = self.trace.steps[-1]["inner"], self.asked_at
+        if (
+            np.isnan(now.shrink)
+            or inner < calibration.MANY_PRODUCTS
+            or (before is not None and inner >= before)
+        ):
+            return False
+        self.asked_at = inner
+        return True
 
     def _stepped(self, now: Progress, precision: Precision, residual: float, scale: float) -> Progress:
         """Progress after a step that decreases the residual; with a `shrink` of NaN where none does."""

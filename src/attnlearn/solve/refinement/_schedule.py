@@ -1,7 +1,8 @@
 """Schedule: which examples, and which outputs, a descent works on.
 
 Examples: about four equations per unknown first. `GROWTH` times as many (up to all) when these are fitted and fresh ones are not,
-or when there is noise to average out. Twice as many when they determine the scores so badly that inner solves take long.
+or when there is noise to average out. Twice as many when they determine the scores so badly that inner solves take long, as long as
+that makes them shorter.
 Outputs: all of them; a run with `combine_first` begins with random combinations where twice as many outputs as the derivative
 of a row has directions would cost products and tell nothing more of the scores.
 """
