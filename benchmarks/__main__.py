@@ -38,6 +38,7 @@ SUITES = (
     "recover",
     "before",
     "certify",
+    "pairs",
     "heads",
     "positions",
     "recorded",

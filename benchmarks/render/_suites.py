@@ -296,20 +296,37 @@ def sculpt(suite: Suite) -> str:
 
 
 def compress(suite: Suite) -> str:
-    """Fewer heads beside pruning; narrower heads and shared keys and values beside closed forms and Adam."""
-    pruned = ("drop", "drop, output refit", "drop, full refit")
-    shaped = ("clover", "whitened", "mean pooling", "procrustes", "adam")
+    """Fewer heads beside pruning; narrower heads and shared keys and values beside closed forms and Adam; shapes that a layer has already."""
+    from benchmarks.compress import EXACT, is_shaped
+
+    exact = [row for row in suite.rows if row.case["layer"] in EXACT]
+    fewer = [row for row in suite.rows if row not in exact and not is_shaped(row.case)]
+    shaped = [row for row in suite.rows if row not in exact and is_shaped(row.case)]
+    sides = (
+        ("fewer heads", fewer, ("drop", "drop, output refit", "drop, full refit", "adam")),
+        ("narrower heads, shared keys and values", shaped, ("clover", "whitened", "mean pooling", "procrustes", "adam")),
+    )  # fmt: skip
     shown = []
-    for title, rivals in (("fewer heads", pruned), ("narrower heads, shared keys and values", shaped)):
-        chosen = [row for row in suite.rows if _is_shaped(row.case) == (rivals is shaped)]
-        columns = [title, "cases", "error", "no layer is below", *rivals, "seconds"]
-        shown.append(table(columns, [_compressed(row, rivals) for row in chosen]))
-    return "\n\n".join(shown)
+    for title, rows, rivals in sides:
+        columns = [
+            title,
+            "cases",
+            "error",
+            "no layer is below",
+            *rivals,
+            "CPU s",
+            "CPU s of adam's best rate",
+        ]
+        shown.append(table(columns, [_compressed(row, rivals) for row in rows]))
+    columns = ["a layer with", "cases", "exact", "error", "heads", "floats kept for each token"]
+    return "\n\n".join([*shown, table(columns, [_found(row) for row in exact])])
 
 
-def _is_shaped(case: dict[str, Any]) -> bool:
-    """Whether all heads stay, and become narrower or share."""
-    return case["heads"] == 8
+def _found(row: Row) -> list[str]:
+    """What was found of a layer that has a smaller shape already."""
+    sizes = [figure(row.values("shape", name), "{:.0f}") for name in ("heads", "kv_floats")]
+    exact = share(sum(bool(result["exact"]) for result in row.results), len(row.results))
+    return [row.case["layer"], cases(row), exact, figure(row.values("error"), "{:.2g}"), *sizes]
 
 
 def _compressed(row: Row, rivals: tuple[str, ...]) -> list[str]:
@@ -317,9 +334,35 @@ def _compressed(row: Row, rivals: tuple[str, ...]) -> list[str]:
     sizes = [f"head width {case['head_dim']}"] if case.get("head_dim") else []
     sizes += [f"{case['kv_heads']} keys and values"] if case.get("kv_heads") else []
     name = ", ".join([case["layer"], f"{case['tokens']} tokens", f"{case['heads']} heads", *sizes])
-    errors = [figure(row.values("rivals", rival), "{:.3g}") for rival in rivals]
-    own, least = (figure(row.values(key), "{:.3g}") for key in ("error", "least_error"))
-    return [name, cases(row), own, least, *errors, figure(row.values("seconds"), "{:.0f}")]
+    errors = [figure(row.values("rivals", rival), "{:.4g}") for rival in rivals]
+    own, least = (figure(row.values(key), "{:.4g}") for key in ("error", "least_error"))
+    seconds = [row.values("cpu_seconds"), row.values("adam", "cpu_seconds")]
+    return [name, cases(row), own, least, *errors, *(figure(part, "{:.0f}") for part in seconds)]
+
+
+def pairs(suite: Suite) -> str:
+    """False certificates and power by kind of candidate."""
+    from benchmarks.honesty import interval
+
+    rows: list[list[str]] = []
+    kinds = list(dict.fromkeys(row.case["candidate"] for row in suite.rows))
+    for kind in [None, *kinds]:
+        chosen = [row for row in suite.rows if kind in (None, row.case["candidate"])]
+        results = [result for row in chosen for result in row.results]
+        right = [result for row in chosen for result in row.results if row.case["right"]]
+        counts = (
+            (sum(result["false"] for result in results), len(results)),
+            (
+                sum(result["certified"] for result in right),
+                len(right),
+            ),
+        )
+        cells = []
+        for hits, total in counts:
+            low, high = interval(hits, total)
+            cells += [share(hits, total), f"{100 * low:.1f} % to {100 * high:.1f} %" if total else "–"]
+        rows.append([kind or "all", *cells])
+    return table(["candidate", "false", "95 % interval", "right pairs certified", "95 % interval"], rows)
 
 
 def scale(suite: Suite) -> str:

@@ -1,7 +1,7 @@
-"""The rival that trains: query, key, value and output factors of a shape by Adam, from the best closed form.
+"""The rival that trains: query, key, value and output factors of a shape by Adam, from the best closed form; for fewer heads from the best drop with every W refitted.
 
 Batch 256, cosine schedule to zero from each of three rates, one length; the run with the smallest error on 800 of its examples counts, with its own
-time. It starts from the closed form that ours starts from too, in white coordinates, O fitted by least squares, and may use every example: it
+time. For narrower heads it starts from the closed form that ours starts from too, in white coordinates, O fitted by least squares, and may use every example: it
 keeps none apart for a certificate.
 """
 
@@ -15,12 +15,14 @@ import numpy as np
 from attnlearn import AttentionLayer
 from attnlearn._attention import Parameters
 from attnlearn.compression._closed import closed_form
+from attnlearn.compression._factored import Factored
 from attnlearn.compression._grouping import best_groups
 from attnlearn.compression._projection import Projection
 from attnlearn.compression._shape import Shape
 from attnlearn.compression._state import select_error
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import WhitenedRegression, select
+from attnlearn.solve._rank import largest_rank
 
 RATES = (1e-3, 3e-3, 1e-2)
 STEPS, BATCH = 1_500, 256
@@ -37,13 +39,29 @@ class Trained(NamedTuple):
 
 
 def train_factors(layer: AttentionLayer, x: np.ndarray, shape: Shape, seed: int = 0) -> Trained:
-    """The best run."""
-    judge = Batch(x[:JUDGED], layer(x[:JUDGED]))
+    """The best run for narrower heads or shared keys and values."""
     ground = WhitenedRegression(Batch(x, layer(x)), layer.causal)
     inside = ground.enter(layer)
     inside = select(inside, np.concatenate(best_groups(inside, shape.kv_heads, shape.head_dim)))
     start = closed_form(inside, shape)
     linear = Projection(ground.chunks, layer.causal, ground.total).linear(start)
+    return _best(ground, start, linear, layer, x, seed)
+
+
+def train_heads(layer: AttentionLayer, x: np.ndarray, start: AttentionLayer, seed: int = 0) -> Trained:
+    """The best run for fewer heads: from `start`, the scores of the rank that ours has, every W free."""
+    ground = WhitenedRegression(Batch(x, layer(x)), layer.causal)
+    inside, m, d = ground.enter(start), start.num_heads, layer.dim
+    rank = min(d, max(largest_rank(layer.theta), d // m))
+    found = closed_form(inside, Shape(m, rank, m))._replace(value=np.tile(np.eye(d), (m, 1, 1)))
+    linear = np.concatenate([inside.w.reshape(m * d, -1), inside.output_bias[None]])
+    return _best(ground, found, linear, layer, x, seed)
+
+
+def _best(
+    ground: WhitenedRegression, start: Factored, linear: np.ndarray, layer: AttentionLayer, x: np.ndarray, seed: int
+) -> Trained:  # fmt: skip
+    judge = Batch(x[:JUDGED], layer(x[:JUDGED]))
     tokens = ground.white.tokens(x).astype(np.float32)
     runs = []
     for rate in RATES:
@@ -58,8 +76,7 @@ def _run(start, linear, tokens, outputs, rate, causal, seed) -> Parameters:
 
     generator = torch.Generator().manual_seed(seed)
     x, y = torch.from_numpy(tokens), torch.from_numpy(np.asarray(outputs, np.float32))
-    m, share = start.heads, start.share
-    r = start.value.shape[-1]
+    m, share, r = start.heads, start.share, start.value.shape[-1]
     given = (start.query, start.key, start.value, linear[:-1].reshape(m, r, -1), linear[-1])
     parts = [torch.tensor(part, dtype=torch.float32, requires_grad=True) for part in given]
     optimizer = torch.optim.Adam(parts, lr=rate)
@@ -82,16 +99,15 @@ def _forward(parts, x, share: int, hidden):
 
     query, key, value, output, bias = parts
     n, k, d = x.shape
-    m, _, r = query.shape
 
     def heads(weights):
         flat = weights.permute(1, 0, 2).reshape(d, -1)
-        return (x.reshape(n * k, d) @ flat).reshape(n, k, len(weights), r).transpose(1, 2)
+        return (x.reshape(n * k, d) @ flat).reshape(n, k, len(weights), -1).transpose(1, 2)
 
     q = heads(query[:, :-1]) + query[:, -1][None, :, None]
     keys, values = (heads(part).repeat_interleave(share, dim=1) for part in (key, value))
     scores = q @ keys.transpose(2, 3)
     if hidden is not None:
         scores = scores.masked_fill(hidden, float("-inf"))
-    mixed = (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).reshape(n * k, m * r)
-    return (mixed @ output.reshape(m * r, -1) + bias).reshape(n, k, -1)
+    mixed = (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).reshape(n * k, -1)
+    return (mixed @ output.reshape(mixed.shape[-1], -1) + bias).reshape(n, k, -1)

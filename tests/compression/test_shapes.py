@@ -13,7 +13,7 @@ from attnlearn.compression._factored import Factored
 from attnlearn.compression._grouping import best_groups
 from attnlearn.compression._projection import Projection
 from attnlearn.compression._shape import Shape, Wanted
-from attnlearn.compression._shaping import truncated
+from attnlearn.compression._shaping import trial_side, truncated
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import WhitenedRegression
 from attnlearn.solve._rank import largest_rank
@@ -162,3 +162,20 @@ def test_shapes_within_a_budget_keep_no_more_than_it() -> None:
         assert shapes
         assert all(shape.kv_floats <= floats for shape in shapes)
         assert len({shape.kv_heads for shape in shapes if shape.latent is None}) == len(shapes) - 1
+
+
+@pytest.mark.parametrize("shape", [Shape(4, 1, 4), Shape(4, 1, 2), Shape(4, 2, 4, latent=3)], ids=Shape.words)
+def test_a_layer_that_needs_less_than_is_allowed_gets_less(shape: Shape, seed: int) -> None:
+    layer = layer_of(shape, seed)
+    solution = compress(layer, MODEL, kv_floats=shape.kv_floats + 2, config=QUICK, seed=seed)
+    assert solution.stats["exact"]
+    assert solution.stats["shape"]["kv_floats"] <= shape.kv_floats
+    assert (solution.stats["shape"]["kv_heads"] < 4) == (shape.kv_heads < 4)
+
+
+def test_a_trial_sees_no_more_than_it_takes(seed: int) -> None:
+    x = np.zeros((2_000, TOKENS, DIM))
+    shape = Shape(4, 2, 2)
+    few = trial_side(Batch(x, x), shape)
+    assert few.num * TOKENS * DIM >= 30 * shape.parameters(DIM, DIM) > (few.num - 1) * TOKENS * DIM
+    assert trial_side(Batch(x[:5], x[:5]), shape).num == 5

@@ -8,12 +8,15 @@ both. A layer that has the shape already is taken apart exactly, up to rounding.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._attention import Parameters
 from attnlearn.compression._factored import Factored
 from attnlearn.compression._shape import Shape
+from attnlearn.solve._rank import largest_rank
 
 
 def closed_form(inside: Parameters, shape: Shape) -> Factored:
@@ -27,6 +30,17 @@ def closed_form(inside: Parameters, shape: Shape) -> Factored:
     )
     found = _factors(through, keys @ latent, values @ latent, shape)
     return found._replace(latent=latent)
+
+
+def smallest(inside: Parameters, shape: Shape) -> Shape:
+    """The shape with no more width, or no longer a latent, than its keys and values span, for a layer that has the shape."""
+    keys, values = key_rows(inside), value_rows(inside)
+    dim = keys.shape[-1]
+    if shape.latent is not None:
+        spanned = largest_rank(np.concatenate([part.reshape(-1, dim) for part in (keys, values)])[None])
+        return replace(shape, latent=max(1, spanned))
+    groups = (part.reshape(shape.kv_heads, -1, dim) for part in (keys, values))
+    return replace(shape, head_dim=max(1, *map(largest_rank, groups)))
 
 
 def _factors(inside: Parameters, keys: np.ndarray, values: np.ndarray, shape: Shape) -> Factored:

@@ -1,6 +1,6 @@
 """Shapes, one phase for each: the closed form, its factors fitted with W held to its rank, and judged on select examples.
 
-Where several shapes meet what was asked for, each gets a few steps and the one with the smallest error on select examples goes
+Each shape gets a few steps on some of the fit examples. Where several shapes meet what was asked for, the one with the smallest error on select examples goes
 on. The last phase fits the chosen shape to the end, and then once more on fit and select examples together; when the time is up, it
 ends after the step at hand.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from attnlearn._attention import Parameters
 from attnlearn._layer import AttentionLayer
 from attnlearn.compression import _calibration as calibration
-from attnlearn.compression._closed import closed_form, scores
+from attnlearn.compression._closed import closed_form, scores, smallest
 from attnlearn.compression._descend import descend
 from attnlearn.compression._factored import Factored
 from attnlearn.compression._grouping import best_groups
@@ -40,8 +40,7 @@ def shaping_phases(problem: Problem) -> list[Phase]:
     # A head that does the work of several can use more than theirs.
     widest = problem.layer.dim if problem.num_heads < problem.layer.num_heads else width
     shapes = problem.wanted.shapes(problem.num_heads, width, widest)
-    steps = calibration.TRIAL_STEPS if len(shapes) > 1 else 0
-    trials: list[Phase] = [(shape.words(), _trial(shape, steps)) for shape in shapes]
+    trials: list[Phase] = [(shape.words(), _trial(shape)) for shape in shapes]
     return [*trials, ("fit the shape", _fit)]
 
 
@@ -51,25 +50,46 @@ def head_width(layer: AttentionLayer) -> int:
     return max(1, largest_rank(scores(inside)), largest_rank(inside.w))
 
 
-def _trial(shape: Shape, steps: int) -> Callable[..., tuple[State, Evidence]]:
+def _trial(shape: Shape) -> Callable[..., tuple[State, Evidence]]:
     def trial(problem: Problem, state: State, tools: Tools) -> tuple[State, Evidence]:
-        ground = WhitenedRegression(problem.sides.fit, problem.layer.causal)
+        ground = WhitenedRegression(trial_side(problem.sides.fit, shape), problem.layer.causal)
         inside = ground.enter(padded(state.layer(problem.layer.causal), shape.num_heads))
         groups = best_groups(inside, shape.kv_heads, shape.head_dim)
-        factors = closed_form(select(inside, np.concatenate(groups)), shape)
-        start = truncated(ground, select(inside, np.concatenate(groups)), factors)
-        layer, error = start, select_error(start, problem.sides.select)
+        inside = select(inside, np.concatenate(groups))
+        factors = closed_form(inside, shape)
+        layer = truncated(ground, inside, factors)
+        error = select_error(layer, problem.sides.select)
         evidence: Evidence = {"groups": [list(map(int, group)) for group in groups], "closed form": error}
-        if error > calibration.EXACT[layer.dtype.name]:
+        exact = calibration.EXACT[layer.dtype.name]
+        reached = (
+            smallest(inside, shape) if error <= exact and problem.wanted.kv_floats is not None else shape
+        )
+        if error > exact:
+            steps = min(calibration.TRIAL_STEPS, problem.shape_steps)
             fitted, more = _descended(ground, factors, steps, tools)
             layer, error, evidence = _better((layer, error), fitted, problem.sides.select, evidence | more)
         state = dataclasses.replace(
-            state, shapes=(*state.shapes, shape), shape_errors=(*state.shape_errors, error)
+            state, shapes=(*state.shapes, reached), shape_errors=(*state.shape_errors, error)
         )
-        best = state.shape is None or error < state.answer_error
-        return (state.answered(layer, error, shape) if best else state), evidence | {"error": error}
+        if _is_better(state, reached, error, exact):
+            state = state.answered(layer, error, reached)
+        return state, evidence | {"error": error}
 
     return trial
+
+
+def _is_better(state: State, shape: Shape, error: float, exact: float) -> bool:
+    """Whether this shape goes before the answer so far: by its error, and of exact shapes by the floats that it keeps."""
+    if state.shape is None or max(error, state.answer_error) > exact:
+        return error < state.answer_error or state.shape is None
+    return (shape.kv_floats, shape.head_dim) < (state.shape.kv_floats, state.shape.head_dim)
+
+
+def trial_side(fit: Batch, shape: Shape) -> Batch:
+    """As many of the fit examples as a trial of this shape takes."""
+    (num, tokens, dim), out_dim = fit.x.shape, fit.y.shape[-1]
+    wanted = calibration.TRIAL_EQUATIONS * shape.parameters(dim, out_dim) / (tokens * out_dim)
+    return fit.take(np.arange(min(num, int(np.ceil(wanted)))))
 
 
 def _fit(problem: Problem, state: State, tools: Tools) -> tuple[State, Evidence]:
