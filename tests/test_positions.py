@@ -10,7 +10,17 @@ import pytest
 
 from attnlearn import AttentionLayer, distance
 from attnlearn._canonical import Support
-from attnlearn.scores import Bilinear, Offsets, Relative, Rotary, Visible, frequencies
+from attnlearn.scores import (
+    Bilinear,
+    Capped,
+    Normalised,
+    Offsets,
+    Relative,
+    Rotary,
+    Sinks,
+    Visible,
+    frequencies,
+)
 
 D, M, K = 6, 3, 7
 
@@ -31,11 +41,19 @@ def relative(rng, offsets):
     return Relative(base, rng.standard_normal((M, offsets.numbers)), offsets)
 
 
+def normalised(rng):
+    gains = 1 + rng.standard_normal((2, M, 4)) / 3
+    return Normalised(rotary(rng, 0), *gains, 1e-2, 1e-3)
+
+
 FORMS = {
     "rotary": rotary,
     "table": lambda rng: relative(rng, Offsets("table", reach=4)),
     "buckets": lambda rng: relative(rng, Offsets("buckets", reach=6, number=8)),
     "slopes": lambda rng: relative(rng, Offsets("slope")),
+    "capped": lambda rng: Capped(rotary(rng, 0), 1.5),
+    "sinks": lambda rng: Sinks(rotary(rng, 0), *(rng.standard_normal(s) for s in ((M,), (M, 5)))),
+    "normalised": normalised,
 }
 MASKS = {
     "none": Visible(),
@@ -70,10 +88,28 @@ def by_hand(layer, x, positions):
                 offset = positions[b] - positions[a]
                 theta, c = (part[head] for part in layer.scores_at(offset))
                 t, t0 = (part[head] for part in layer.form.bias_at(offset))
-                scores[a, b] = x[a] @ theta @ x[b] + c @ x[b] + t @ x[a] + t0
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out += weights / weights.sum(axis=1, keepdims=True) @ x @ layer.w[head]
+                bilinear = x[a] @ theta @ x[b] + c @ x[b] + t @ x[a] + t0
+                scores[a, b] = made(layer.form, head, bilinear, x[a], x[b])
+        weights = np.exp(scores)
+        sunk = isinstance(layer.form, Sinks)
+        sink = np.exp(layer.form.own["sink"][head]) if sunk else 0.0
+        weights /= weights.sum(axis=1, keepdims=True) + sink
+        out += weights @ x @ layer.w[head]
+        out += np.outer(1 - weights.sum(axis=1), layer.form.sink_value[head]) if sunk else 0
     return out
+
+
+def made(form, head, bilinear, query, key):
+    """The score that a member makes of a bilinear form, by its definition."""
+    if isinstance(form, Capped):
+        return form.cap * np.tanh(bilinear / form.cap)
+    if not isinstance(form, Normalised):
+        return bilinear
+    d, forms = (D + 1) ** 2, form.beyond()[head]
+    for token, matrix, eps in ((query, forms[:d], forms[-2]), (key, forms[d : 2 * d], forms[-1])):
+        extended = np.append(token, 1)
+        bilinear /= np.sqrt(extended @ matrix.reshape(D + 1, D + 1) @ extended / 4 + eps)
+    return bilinear
 
 
 def test_outputs_are_those_of_the_scores_at_each_offset(layer, rng):
@@ -95,7 +131,10 @@ def test_many_sequences_are_evaluated_in_chunks_with_their_positions(rng):
 
 def test_patterns_keep_to_the_mask(layer, rng):
     found = layer.patterns(rng.standard_normal((2, K, D)))
-    np.testing.assert_allclose(found.sum(axis=-1), 1)
+    np.testing.assert_allclose(
+        found.sum(axis=-1), 1 if not isinstance(layer.form, Sinks) else found.sum(axis=-1)
+    )
+    assert not isinstance(layer.form, Sinks) or (found.sum(axis=-1) < 1).all()
     hidden = layer.visible.hidden(K)
     assert hidden is None or not found[:, :, hidden].any()
 
@@ -181,12 +220,17 @@ def test_a_table_of_zeros_is_plain_attention(rng):
     assert AttentionLayer.from_scores(form.base, w) == plain
 
 
-def test_support_compares_what_tokens_can_show(rng):
-    layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((M, D, D)), rng.standard_normal(D))
+@pytest.mark.parametrize("sunk", [False, True], ids=["rotary", "sinks"])
+def test_support_compares_what_tokens_can_show(rng, sunk):
+    form = rotary(rng, 0 if sunk else 2)
+    form = Sinks(form, *(rng.standard_normal(s) for s in ((M,), (M, D)))) if sunk else form
+    layer = AttentionLayer.from_scores(form, rng.standard_normal((M, D, D)), rng.standard_normal(D))
     support = Support(rng.standard_normal(D), np.linalg.qr(rng.standard_normal((D, 4)))[0])
     rest = np.linalg.qr(np.concatenate([support.basis, rng.standard_normal((D, 2))], axis=1))[0][:, 4:]
     hidden = rest @ rest.T @ rng.standard_normal((D, D))  # acts on what tokens do not have
     moved = layer.replace(w=layer.w + hidden, output_bias=layer.output_bias - support.mean @ hidden * M)
+    if sunk:
+        moved = moved.replace(sink_value=form.sink_value + support.mean @ hidden)
     x = support.mean + rng.standard_normal((4, K, 4)) @ support.basis.T
     np.testing.assert_allclose(moved(x), layer(x), atol=1e-10)
     assert distance(layer, moved, support=support).max < 1e-10

@@ -18,7 +18,7 @@ import numpy as np
 
 from attnlearn._arrays import exponential, hide, namespace, reshape
 from attnlearn.engine._threads import in_order, limited_blas
-from attnlearn.scores import Scores, Visible, as_visible
+from attnlearn.scores import Held, Visible, as_visible
 from attnlearn.scores._products import mix, turn
 
 CHUNK_BYTES = 4 * 2**20
@@ -77,33 +77,40 @@ def softmax(logits: np.ndarray, shift: bool = True) -> np.ndarray:
 def weigh(logits: np.ndarray, keep: np.ndarray | None, causal: bool | Visible) -> np.ndarray:
     """Attention weights in the memory of the scores (n, query, m, key): softmax over the keys that a query may see.
 
-    Under a causal mask it sees none after itself (a `Visible` may say more), and nobody sees padding (`keep` zero); rows of padded queries are zero.
+    Under a causal mask it sees none after itself (a `Visible` may say more), and nobody sees padding (`keep` zero); rows of padded queries are
+    zero. Keys beyond the tokens are sinks: they take their share and are cut off.
 
     >>> weigh(np.zeros((1, 2, 1, 2)), np.array([[True, False]]), False).tolist()
     [[[[1.0, 0.0]], [[0.0, 0.0]]]]
     """
-    hidden, shift = as_visible(causal).hidden(logits.shape[-1]), not bounded(logits)
+    k, shift = logits.shape[1], not bounded(logits)
+    hidden, sinks = as_visible(causal).hidden(k), logits.shape[-1] - k
     if hidden is not None:
-        logits = hide(logits, hidden[:, None, :])
+        logits = hide(logits, _before(sinks, hidden)[:, None, :])
     if keep is not None:
-        logits = hide(logits, keep[:, None, None, :] == 0)
+        logits = hide(logits, _before(sinks, keep == 0)[:, None, None, :])
     logits = softmax(logits, shift)
     if keep is not None:
         logits *= keep[:, :, None, None]
-    return logits
+    return np.ascontiguousarray(logits[..., :k]) if sinks else logits
+
+
+def _before(sinks: int, hidden: np.ndarray) -> np.ndarray:
+    """What is hidden (..., key), followed by sinks, which nobody hides."""
+    return np.pad(hidden, [(0, 0)] * (hidden.ndim - 1) + [(0, sinks)]) if sinks else hidden
 
 
 class Attention(NamedTuple):
     """A layer as it is evaluated: scores of any kind, W (m, d, o), b (o,), which keys a query sees, and where the tokens are."""
 
-    scores: Scores
+    scores: Held
     w: np.ndarray
     output_bias: np.ndarray
     causal: bool | Visible
     positions: np.ndarray | None = None
 
     def logits(self, x: np.ndarray, _mask: np.ndarray | None = None) -> np.ndarray:
-        """Scores before the softmax (n, query, heads, key) of one chunk."""
+        """Scores before the softmax (n, query, heads, key) of one chunk, sinks last."""
         return self.scores.logits(x, turn(x), self.positions)[0]
 
     def patterns(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
@@ -119,8 +126,11 @@ class Attention(NamedTuple):
         """Outputs (n, k, o) of one chunk; rows of padded queries are zero."""
         n, k, _ = x.shape
         m, d, o = self.w.shape
-        mixed = mix(self.patterns(x, mask), x).reshape(n * k, m * d)
+        patterns = self.patterns(x, mask)
+        mixed = mix(patterns, x).reshape(n * k, m * d)
         outputs = (mixed @ self.w.reshape(m * d, o)).reshape(n, k, o)
+        if self.scores.sink_value is not None:
+            outputs += (1 - row_sums(patterns)[..., 0]) @ self.scores.sink_value
         outputs += self.output_bias
         if mask is not None:
             outputs *= mask[..., None]
@@ -130,7 +140,7 @@ class Attention(NamedTuple):
 KERNELS: dict[str, Callable[..., np.ndarray]] = {
     "outputs": Attention.outputs,
     "patterns": lambda layer, x, mask: layer.patterns(x, mask).swapaxes(1, 2),
-    "scores": lambda layer, x, mask: layer.logits(x, mask).swapaxes(1, 2),
+    "scores": lambda layer, x, mask: layer.logits(x, mask)[..., : x.shape[1]].swapaxes(1, 2),
 }
 
 

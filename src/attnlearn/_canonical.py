@@ -13,6 +13,7 @@ from jaxtyping import Float
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer, Factors
 from attnlearn._parts import require_plain
+from attnlearn.scores import build, describe
 
 
 class Support(NamedTuple):
@@ -42,11 +43,11 @@ def canonical(layer: AttentionLayer, tolerance: float | None) -> AttentionLayer:
     """See `AttentionLayer.canonical`."""
     tolerance = 100 * float(np.finfo(layer.dtype).eps) if tolerance is None else tolerance
     require(tolerance >= 0, "tolerance", "must be >= 0", tolerance)
-    largest = max(head_norms(layer.w).max(), np.finfo(layer.dtype).tiny)
+    largest = max(head_norms(_put_out(layer)).max(), np.finfo(layer.dtype).tiny)
     layer = merged(layer.replace(form=layer.form.canonical()), tolerance)
     projections, stacked = layer.w.copy(), _stacked(layer)
     size = head_norms(stacked)
-    norms = head_norms(projections)
+    norms = head_norms(_put_out(layer))
     visible = [head for head in range(layer.num_heads) if norms[head] > tolerance * largest]
     if not visible:  # a layer that is constant: one head that does nothing
         visible = [0]
@@ -66,6 +67,7 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
     stacked /= max(float(np.abs(stacked).max()), np.finfo(np.float64).tiny)  # no norm overflows
     size = np.linalg.norm(stacked, axis=(1, 2))
     projections, kept = layer.w.copy(), []
+    values = None if layer.form.sink_value is None else layer.form.sink_value.copy()
     for head in range(layer.num_heads):
         twin = next(
             (
@@ -79,7 +81,10 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
             kept.append(head)
         else:
             projections[twin] += projections[head]
-    return layer.chosen(kept, projections[kept])
+            if values is not None:
+                values[twin] += values[head]
+    found = layer.chosen(kept, projections[kept])
+    return found if values is None else found.replace(sink_value=values[kept])
 
 
 def head_norms(matrices: Float[np.ndarray, "m p q"]) -> Float[np.ndarray, "m"]:
@@ -95,8 +100,14 @@ def head_norms(matrices: Float[np.ndarray, "m p q"]) -> Float[np.ndarray, "m"]:
 
 def _stacked(layer: AttentionLayer) -> np.ndarray:
     """All numbers of the scores of every head (m, 1, numbers): Theta and c, or factors in their one gauge and tables."""
-    arrays = layer.form.arrays().values()
+    arrays = (array for name, array in layer.form.arrays().items() if name != "sink_value")
     return np.concatenate([array.reshape(layer.num_heads, 1, -1) for array in arrays], axis=2)
+
+
+def _put_out(layer: AttentionLayer) -> np.ndarray:
+    """What a head puts out (m, d or d + 1, d_out): W, and the value of its sink."""
+    sinks = layer.form.sink_value
+    return layer.w if sinks is None else np.concatenate([layer.w, sinks[:, None]], axis=1)
 
 
 def on_support(layer: AttentionLayer, support: Support) -> AttentionLayer:
@@ -113,6 +124,8 @@ def on_support(layer: AttentionLayer, support: Support) -> AttentionLayer:
     rest = mean - projector @ mean
     form = layer.form.seen_through(rest, projector)
     output_bias = layer.output_bias + rest @ layer.w.sum(axis=0)
+    if form.sink_value is not None:  # a query has less of this bias where it looks at its sink
+        form = build(describe(form), {**form.arrays(), "sink_value": form.sink_value - rest @ layer.w})
     return layer.replace(form=form, w=projector @ layer.w, output_bias=output_bias)
 
 

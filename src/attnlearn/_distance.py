@@ -11,6 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from attnlearn._canonical import Support, on_support
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn.scores import words
 
 BIAS_FLOOR = 1e-3
 """A bias is measured against the larger of its own norm and this fraction of the layer's: a zero bias has no
@@ -72,7 +73,8 @@ def distance(
     of their own norm and 1e-3 of the layer's. A Theta of exactly zero, in either layer, has no norm to compare
     with: its error is relative to the largest Theta of `b`. `support` (mean and basis of the affine span of the tokens)
     compares only what such tokens can show. Where scores depend on positions, theta is the worst over `offsets` (by default
-    those up to 16 that the mask lets through), and query_bias also holds what a key adds by its offset alone.
+    those up to 16 that the mask lets through), and query_bias also holds what a key adds by its offset alone
+    and what else shows: sinks, and the quadratic forms of norms.
 
     >>> layer = AttentionLayer.random(3, 4, seed=2)
     >>> moved = layer.replace(theta=layer.theta[::-1], w=layer.w[::-1], query_bias=layer.query_bias[::-1])
@@ -84,6 +86,7 @@ def distance(
     require((a.dim, a.out_dim) == (b.dim, b.out_dim), "b", f"must map {a.dim} to {a.out_dim} dimensions", b)
     require(a.causal == b.causal, "b", f"must have causal={a.causal} like a", b)
     require(a.visible == b.visible, "b", f"must have the mask of a, {a.visible}", b)
+    require(a.form.rule == b.form.rule, "b", f"must make scores as a does ({words(a.form)})", words(b.form))
     offsets = _offsets(a, b) if offsets is None else offsets
     require(len(offsets) > 0, "offsets", "must hold at least one", offsets)
     if support is not None:
@@ -125,13 +128,14 @@ def _relative_errors(
     a: AttentionLayer, b: AttentionLayer, offsets: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Errors of every head of a (row) against every head of b (column) in theta, w and query bias, the worst over offsets."""
-    shift = [np.mean([_by_offset(layer, at) for at in offsets], axis=0) for layer in (a, b)]
+    shift = [_invisible(layer, offsets) for layer in (a, b)]
+    beyond = [layer.form.beyond() for layer in (a, b)]
     theta, bias = (np.zeros((a.num_heads, b.num_heads)) for _ in range(2))
     sizes, bias_sizes, own = np.zeros(b.num_heads), np.zeros(b.num_heads), np.zeros(a.num_heads)
     for offset in offsets:
         (one, c), (other, e) = a.scores_at(offset), b.scores_at(offset)
-        first = np.concatenate([c, _by_offset(a, offset) - shift[0]], axis=1)
-        second = np.concatenate([e, _by_offset(b, offset) - shift[1]], axis=1)
+        first = np.concatenate([c, _by_offset(a, offset) - shift[0], beyond[0]], axis=1)
+        second = np.concatenate([e, _by_offset(b, offset) - shift[1], beyond[1]], axis=1)
         theta = np.maximum(theta, _errors(one, other))
         bias = np.maximum(bias, _errors(first, second))
         sizes += np.linalg.norm(other, axis=(1, 2)) ** 2 / len(offsets)
@@ -147,8 +151,14 @@ def _relative_errors(
     )
 
 
+def _invisible(layer: AttentionLayer, offsets: Sequence[float]) -> np.ndarray:
+    """What all keys of a query share (m, d + 1), which no plain softmax shows; nothing where scores are more than bilinear forms."""
+    shared = np.mean([_by_offset(layer, at) for at in offsets], axis=0)
+    return np.zeros_like(shared) if layer.form.rule else shared
+
+
 def _by_offset(layer: AttentionLayer, offset: float) -> np.ndarray:
-    """What a key adds by its offset alone (m, d + 1); what is the same at all offsets no softmax shows."""
+    """What a key adds by its offset alone (m, d + 1)."""
     meets, number = layer.form.bias_at(offset)
     return np.concatenate([meets, number[:, None]], axis=1)
 

@@ -11,7 +11,7 @@ from attnlearn._attention import Parameters
 from attnlearn._errors import require
 from attnlearn._precision import common_dtype, require_finite, to_numpy
 from attnlearn.scores import Visible, build, describe, words
-from attnlearn.scores._kinds import ARRAYS
+from attnlearn.scores._kinds import array_names
 
 if TYPE_CHECKING:
     from attnlearn._base import Layer
@@ -25,6 +25,8 @@ def frozen(form: Any, w: Any, output_bias: Any | None) -> tuple[Any, np.ndarray,
     rule = f"must have shape ({m}, {d}, d_out) to go with {first}"
     require(w.ndim == 3 and w.shape[:2] == (m, d) and w.shape[2] >= 1, "w", rule, w)
     o = w.shape[2]
+    rule = f"must have shape ({m}, {o}) to go with w"
+    require(form.sink_value is None or form.sink_value.shape == (m, o), "sink_value", rule, form.sink_value)
     none = np.zeros(o, arrays[first].dtype)
     output_bias = none if output_bias is None else to_numpy(output_bias, "output_bias")
     require(output_bias.shape == (o,), "output_bias", f"must have shape ({o},)", output_bias)
@@ -48,7 +50,7 @@ def put_together(static: tuple[Visible, str], leaves: Any) -> tuple[Any, Any, An
     """Scores, W, b and mask: the inverse of `taken_apart`."""
     visible, description = static[0], json.loads(static[1])
     kind = description["kind"]
-    names = Parameters._fields if kind == "bilinear" else (*ARRAYS[kind], "w", "output_bias")
+    names = Parameters._fields if kind == "bilinear" else (*array_names(description), "w", "output_bias")
     named = dict(zip(names, leaves, strict=True))
     w, output_bias = named.pop("w"), named.pop("output_bias")
     return build(description, named), w, output_bias, visible

@@ -22,7 +22,7 @@ from attnlearn._files import read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
 from attnlearn._version import __version__
 from attnlearn.scores import Visible, as_visible, build, describe
-from attnlearn.scores._kinds import ARRAYS
+from attnlearn.scores._kinds import array_names
 
 FORMAT, LINEAR_FORMAT = "attnlearn/layer", "attnlearn/linear-layer"
 VERSION, WITH_POSITIONS = "1", "2"
@@ -96,7 +96,7 @@ def layer_from_tensors(
             f"path: must have layer format version {VERSION} or {WITH_POSITIONS}, got {one_line(str(metadata.get('version')), 40)} in {path}"
         )
     described, visible = _described(metadata, path)
-    wanted = (*ARRAYS[described["kind"]], "w", "output_bias")
+    wanted = (*array_names(described), "w", "output_bias")
     missing = [name for name in wanted if name not in tensors]
     if missing:
         raise ValueError(f"path: must hold the tensors {', '.join(wanted)}, got {path} without {missing[0]}")
@@ -113,19 +113,12 @@ def _described(metadata: Mapping[str, str], path: str | os.PathLike[str]) -> tup
         return {"kind": "bilinear"}, Visible(metadata.get("causal", "false") == "true")
     try:
         described, mask = json.loads(metadata["scores"]), json.loads(metadata["mask"])
-        return dict(described, kind=require_kind(described)), as_visible(**mask)
+        array_names(described)  # a kind that is not known is refused
+        return dict(described), as_visible(**mask)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"path: must say the kind of its scores and its mask, got {path}: {one_line(str(error), 100)}"
         ) from error
-
-
-def require_kind(described: Any) -> str:
-    """The kind of scores in a description, if it is one that is known."""
-    kind = described.get("kind") if isinstance(described, dict) else None
-    if kind not in ARRAYS:
-        raise ValueError(f"scores: must be one of {', '.join(ARRAYS)}, got {one_line(str(kind), 40)}")
-    return str(kind)
 
 
 def _scores(described: Mapping[str, Any], named: Mapping[str, Any], path: str | os.PathLike[str]) -> Any:

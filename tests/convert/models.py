@@ -39,8 +39,11 @@ class Row(NamedTuple):
     window: int | None = None
     key_heads: int = 2
     pairing: str = "half-split"
+    writing: tuple[tuple[str, float], ...] = ()
+    """What `to_huggingface` has to be told of the model's conventions."""
 
 
+GEMMA = {**SHARED, "head_dim": 8, "sliding_window": 3, "query_pre_attn_scalar": 16}
 ROWS = {
     "llama": Row("Llama", SHARED, "layers.1.self_attn"),
     "llama, biases, llama3 scaling": Row(
@@ -59,6 +62,19 @@ ROWS = {
     ),
     "gemma": Row("Gemma", {**SHARED, "head_dim": 8}, "layers.1.self_attn"),
     "cohere": Row("Cohere", SHARED, "layers.1.self_attn", pairing="interleaved"),
+    "cohere, qk-norm": Row(
+        "Cohere", {**SHARED, "use_qk_norm": True}, "layers.1.self_attn", None, pairing="interleaved"
+    ),
+    "qwen3": Row("Qwen3", {**SHARED, "head_dim": 8}, "layers.1.self_attn"),
+    "gemma2": Row("Gemma2", GEMMA, "layers.0.self_attn", window=3, writing=(("scale", 0.25),)),
+    "gemma3": Row(
+        "Gemma3Text", GEMMA, "layers.1.self_attn", window=3, writing=(("scale", 0.25), ("norm_offset", 1.0))
+    ),
+    "gpt-oss": Row(
+        "GptOss",
+        {**SHARED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
+        "layers.1.self_attn",
+    ),
     "glm": Row("Glm", {**SHARED, "head_dim": 8}, "layers.1.self_attn", pairing="interleaved"),
     "phi": Row("Phi", SIZES, "layers.1.self_attn", "phi", key_heads=4),
     "gpt-neox": Row("GPTNeoX", SIZES, "layers.1.attention", "gpt_neox", key_heads=4),
@@ -87,23 +103,33 @@ ROWS = {
     ),
 }
 REFUSED = {
-    "qwen3": (Row("Qwen3", {**SHARED, "head_dim": 8}, "layers.1.self_attn"), "QK-norm"),
-    "olmo2": (Row("Olmo2", SHARED, "layers.1.self_attn"), "QK-norm"),
-    "gemma2": (Row("Gemma2", {**SHARED, "head_dim": 8}, "layers.1.self_attn"), "soft-capped scores"),
-    "gpt-oss": (
+    "olmo2": (Row("Olmo2", SHARED, "layers.1.self_attn"), "QK-norm .* over"),
+    "glm4-moe": (
         Row(
-            "GptOss",
-            {**SHARED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
+            "Glm4Moe",
+            {
+                **SHARED,
+                "use_qk_norm": True,
+                "head_dim": 8,
+                "n_routed_experts": 2,
+                "num_experts_per_tok": 1,
+                "moe_intermediate_size": 8,
+                "first_k_dense_replace": 2,
+            },
             "layers.1.self_attn",
         ),
-        "attention sinks",
+        "QK-norm .*turns a part",
     ),
     "t5, cross": (Row("T5", T5, "decoder.block.1.layer.1.EncDecAttention"), "cross-attention"),
 }
 
 
+SINGLE = ("Bloom", "GptOss")
+"""Models that compute in float32 alone."""
+
+
 def build(row: Row, seed: int = 0) -> Any:
-    """The model of a row with random weights, in float64 where it allows (BLOOM does not)."""
+    """The model of a row with random weights, in float64 where it allows."""
     import torch
     import transformers
 
@@ -113,7 +139,10 @@ def build(row: Row, seed: int = 0) -> Any:
     for part in model.modules():  # LayerNorms and biases away from their starts
         if getattr(part, "bias", None) is not None and part.bias.ndim == 1:
             torch.nn.init.normal_(part.bias, std=0.2)
-    return model if row.kind == "Bloom" else model.double()
+    for name, parameter in model.named_parameters():  # of queries and keys, and sinks
+        if name.endswith(("q_norm.weight", "k_norm.weight", "sinks")):
+            torch.nn.init.normal_(parameter, mean=0.7, std=0.2)
+    return model if row.kind in SINGLE else model.double()
 
 
 def batch(row: Row, seed: int = 0, k: int = 9) -> dict[str, Any]:

@@ -157,24 +157,6 @@ def test_to_qkv_proj_loads_into_the_module(name, output, seed, rng):
 
 
 REFUSED = {
-    "qwen3": (
-        ("Qwen3Config", {**SMALL, "num_key_value_heads": 2}),
-        "qwen3",
-        "Qwen3Attention",
-        "RoPE|QK-norm",
-    ),
-    "gemma2": (
-        ("Gemma2Config", {**SMALL, "num_key_value_heads": 2}),
-        "gemma2",
-        "Gemma2Attention",
-        "soft-capped|RoPE",
-    ),
-    "gpt-oss": (
-        ("GptOssConfig", {**SMALL, "num_key_value_heads": 2}),
-        "gpt_oss",
-        "GptOssAttention",
-        "sinks|RoPE",
-    ),
     "gptj": (
         ("GPTJConfig", {"n_embd": 16, "n_head": 4, "rotary_dim": 4, "n_positions": 8}),
         "gptj",

@@ -8,8 +8,8 @@ import pytest
 from attnlearn import distance
 from attnlearn.convert import from_huggingface, to_huggingface, value_groups
 from attnlearn.data import attention_blocks, record
-from attnlearn.scores import frequencies_of
-from tests.convert.models import REFUSED, ROWS, batch, build
+from attnlearn.scores import describe, frequencies_of
+from tests.convert.models import REFUSED, ROWS, SINGLE, batch, build
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -28,25 +28,28 @@ def test_recorded_activations_are_the_layers_outputs(row, seed, tmp_path):
     every = found.take(np.arange(found.num))
     outputs = layer(every.x, every.mask)
     wanted = every.y if every.mask is None else every.y * every.mask[..., None]
-    # transformers makes cosines in float32, and BLOOM takes its softmax in float32
+    # transformers makes cosines in float32, and some models compute in float32
     np.testing.assert_allclose(outputs, wanted, atol=2e-6 * np.abs(wanted).max())
     assert found.causal == layer.causal
     assert found.provenance.get("window") == layer.window == row.window
-    assert found.provenance["positions"]["kind"] in ("rotary", "relative")
+    assert found.provenance["positions"]["kind"] == describe(layer.form)["kind"]
 
 
 def test_a_written_layer_is_read_again(row, seed):
+    if row.family is None:
+        pytest.skip("read and not written")
     model = build(row, seed)
     layer = from_huggingface(model, prefix=row.block)
     twin = build(row, seed + 1)
     module = twin.get_submodule(row.block)
     factor = 1.0
-    if layer.form.arrays().keys() == {"query", "key"}:
+    if shares_keys(layer):
         config = model.config.to_dict()
         factor = frequencies_of(config, (config.get("layer_types") or [None] * 2)[1]).factor
     last = {"qkv_proj": "o_proj", "phi": "dense"}.get(row.family)
     output_bias = last is None or getattr(module, last).bias is not None
-    state = to_huggingface(layer, row.family, pairing=row.pairing, factor=factor, output_bias=output_bias)
+    conventions = {"pairing": row.pairing, "factor": factor, "output_bias": output_bias, **dict(row.writing)}
+    state = to_huggingface(layer, row.family, **conventions)
     owner = state.pop("relative_attention_bias.weight", None)
     if owner is not None:
         first = row.block.replace("block.1", "block.0")
@@ -62,17 +65,25 @@ def test_a_written_layer_is_read_again(row, seed):
         assert value.shape == parameter.shape, name
         parameter.data = value.to(parameter.dtype)
     again = from_huggingface(twin, prefix=row.block)
-    assert distance(again, layer).max < (1e-4 if row.kind == "Bloom" else 1e-9)
+    # Gemma's norm adds 1 to its gains in float32
+    assert distance(again, layer).max < (
+        1e-4 if row.kind in SINGLE else 1e-6 if "Gemma3" in row.kind else 1e-9
+    )
+
+
+def shares_keys(layer):
+    return {"query", "key"} <= layer.form.arrays().keys()
 
 
 def test_shared_keys_are_recognised(row, seed):
     layer = from_huggingface(build(row, seed), prefix=row.block)
-    if layer.form.arrays().keys() != {"query", "key"}:
+    if not shares_keys(layer):
         pytest.skip("only rotary families share keys")
-    groups = value_groups(layer, 1e-9)
+    groups = value_groups(layer, 1e-4 if row.kind in SINGLE else 1e-9)
     assert max(groups) + 1 == row.key_heads
+    tolerance = 1e-4 if row.kind in SINGLE else 1e-9
     mixed = layer.canonical()  # another order and another gauge
-    assert sorted(np.bincount(value_groups(mixed, 1e-9))) == sorted(np.bincount(groups))
+    assert sorted(np.bincount(value_groups(mixed, tolerance))) == sorted(np.bincount(groups))
 
 
 @pytest.mark.parametrize(("row", "feature"), REFUSED.values(), ids=REFUSED.keys())

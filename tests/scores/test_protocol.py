@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from attnlearn.scores import Bilinear, Curvature, Offsets, Relative, Rotary, Rotation, Scores
+from attnlearn.scores import (
+    Bilinear,
+    Capped,
+    Curvature,
+    Held,
+    Normalised,
+    Offsets,
+    Relative,
+    Rotary,
+    Rotation,
+    Scores,
+    Sinks,
+    build,
+    describe,
+)
 from attnlearn.solve._white import whitening
 
-Make = Callable[[np.random.Generator], Scores]
+Make = Callable[[np.random.Generator], Any]
 
 
 def bilinear(rank: int | None) -> Make:
@@ -37,7 +52,12 @@ def relative(offsets: Offsets, rank: int | None) -> Make:
     return make
 
 
-MEMBERS: dict[str, Make] = {
+def normalised(rng: np.random.Generator) -> Held:
+    gains = 1 + rng.standard_normal((2, 2, 4)) / 3
+    return Normalised(rotary(2, 0)(rng), *gains, 0.1, 0.2)
+
+
+SOLVED: dict[str, Make] = {
     "bilinear": bilinear(None),
     "bilinear of rank 2": bilinear(2),
     "rotary": rotary(2, 0),
@@ -49,14 +69,31 @@ MEMBERS: dict[str, Make] = {
 }
 
 
+HELD: dict[str, Make] = {
+    "capped": lambda rng: Capped(rotary(2, 0)(rng), 1.5),
+    "sinks": lambda rng: Sinks(rotary(2, 0)(rng), rng.standard_normal(2), np.zeros((2, 4))),
+    "normalised": normalised,
+    "normalised, capped, with sinks": lambda rng: Sinks(
+        Capped(normalised(rng), 1.5), rng.standard_normal(2), np.zeros((2, 4))
+    ),
+}
+"""Members that no solver fits."""
+MEMBERS = SOLVED | HELD
+
+
 @pytest.fixture(params=MEMBERS.values(), ids=MEMBERS.keys())
+def held(request, rng) -> Held:
+    return request.param(rng)
+
+
+@pytest.fixture(params=SOLVED.values(), ids=SOLVED.keys())
 def scores(request, rng) -> Scores:
     return request.param(rng)
 
 
 @pytest.fixture
-def x(scores, rng) -> np.ndarray:
-    return rng.standard_normal((3, 5, scores.dim))
+def x(rng) -> np.ndarray:
+    return rng.standard_normal((3, 5, 4))
 
 
 def logits(scores: Scores, x: np.ndarray) -> np.ndarray:
@@ -71,55 +108,83 @@ def tangent_of(scores: Scores, rng: np.random.Generator) -> Scores:
     return scores.shaped(rng.standard_normal(scores.flat().size))
 
 
-def up_to_queries(array: np.ndarray) -> np.ndarray:
-    """Scores without what a query adds to all its keys: the softmax does not see it."""
-    return array - array.mean(axis=-1, keepdims=True)
+def up_to_queries(array: np.ndarray, held: Held) -> np.ndarray:
+    """Scores without what a query adds to all its keys, where the softmax does not see it."""
+    return array if held.rule else array - array.mean(axis=-1, keepdims=True)
 
 
-def test_it_satisfies_the_protocol(scores, x):
-    assert logits(scores, x).shape == (3, 5, scores.heads, 5)
-    assert scores.astype(np.float32).dtype == np.float32
-    assert scores.at(0).theta.shape == (scores.heads, scores.dim, scores.dim)
+def test_it_satisfies_the_protocol(held, x):
+    assert logits(held, x).shape[:-1] == (3, 5, held.heads)
+    assert held.astype(np.float32).dtype == np.float32
+    assert held.at(0).theta.shape == (held.heads, held.dim, held.dim)
 
 
-def test_a_vector_keeps_its_shape(scores, x):
-    again = scores.shaped(scores.flat())
-    np.testing.assert_array_equal(logits(again, x), logits(scores, x))
+def test_description_and_arrays_are_the_scores(held, x):
+    again = build(describe(held), held.arrays())
+    np.testing.assert_allclose(logits(again, x), logits(held, x), atol=1e-12)
+    assert describe(again) == describe(held)
+    assert again.words() == held.words()
 
 
-def test_the_derivative_is_that_of_the_scores(scores, x, rng):
-    tangent, step = tangent_of(scores, rng), 1e-6
-    moved = [logits(scores.shaped(scores.flat() + sign * step * tangent.flat()), x) for sign in (1, -1)]
+def test_one_gauge_keeps_the_patterns(held, x):
+    one = held.canonical()
     np.testing.assert_allclose(
-        scores.jvp(tangent, kept(scores, x)), (moved[0] - moved[1]) / (2 * step), atol=1e-7
+        up_to_queries(logits(one, x), held), up_to_queries(logits(held, x), held), atol=1e-9
+    )
+    np.testing.assert_allclose(one.canonical().flat(), one.flat(), atol=1e-9)
+
+
+def test_queries_and_keys_meet_as_the_factors_do(held, rng):
+    width = held.rotation.width if isinstance(held, Rotary) else 4
+    queries, keys, dq, dk = (held.ordered(part) for part in rng.standard_normal((4, 3, 5, 2, width)))
+    found, met = held.meet(queries.copy(), keys.copy())
+    step = 1e-6
+    ends = [held.meet(queries + s * step * dq, keys + s * step * dk)[0] for s in (1, -1)]
+    change = held.along(dq.copy(), dk.copy(), met)
+    np.testing.assert_allclose(change, (ends[0] - ends[1]) / (2 * step), atol=1e-7)
+    back = rng.standard_normal(found.shape)
+    one, other = held.part(back, met)
+    assert float(np.vdot(change, back)) == pytest.approx(float(np.vdot(one, dq) + np.vdot(other, dk)))
+
+
+def test_a_vector_keeps_its_shape(held, x):
+    again = held.shaped(held.flat())
+    np.testing.assert_array_equal(logits(again, x), logits(held, x))
+
+
+def test_the_derivative_is_that_of_the_scores(held, x, rng):
+    tangent, step = tangent_of(held, rng), 1e-6
+    moved = [logits(held.shaped(held.flat() + sign * step * tangent.flat()), x) for sign in (1, -1)]
+    np.testing.assert_allclose(
+        held.jvp(tangent, kept(held, x)), (moved[0] - moved[1]) / (2 * step), atol=1e-7
     )
 
 
-def test_the_gradient_is_the_adjoint_of_the_derivative(scores, x, rng):
-    tangent, change = tangent_of(scores, rng), rng.standard_normal(logits(scores, x).shape)
-    there = float(np.vdot(scores.jvp(tangent, kept(scores, x)), change))
-    back = float(tangent.flat() @ scores.vjp(change, kept(scores, x)).flat())
+def test_the_gradient_is_the_adjoint_of_the_derivative(held, x, rng):
+    tangent, change = tangent_of(held, rng), rng.standard_normal(logits(held, x).shape)
+    there = float(np.vdot(held.jvp(tangent, kept(held, x)), change))
+    back = float(tangent.flat() @ held.vjp(change, kept(held, x)).flat())
     assert there == pytest.approx(back, rel=1e-10)
 
 
-def test_unknowns_are_the_rank_of_the_derivative(scores, rng):
+def test_unknowns_are_the_rank_of_the_derivative(held, rng):
     """On many sequences, and without what a query adds to all its keys; the gauge is not counted."""
-    x = rng.standard_normal((60, 5, scores.dim))
-    at = kept(scores, x)
-    directions = np.eye(scores.flat().size)
-    columns = [up_to_queries(scores.jvp(scores.shaped(one), at)).ravel() for one in directions]
-    assert scores.unknowns() == np.linalg.matrix_rank(np.stack(columns), tol=1e-8)
+    x = rng.standard_normal((60, 5, held.dim))
+    at = kept(held, x)
+    directions = np.eye(held.flat().size)
+    columns = [up_to_queries(held.jvp(held.shaped(one), at), held).ravel() for one in directions]
+    assert held.unknowns() == np.linalg.matrix_rank(np.stack(columns), tol=1e-8)
 
 
-def test_other_coordinates_give_the_same_patterns(scores, rng):
-    x = 2 + rng.standard_normal((20, 5, scores.dim)) @ rng.standard_normal((scores.dim, scores.dim))
+def test_other_coordinates_give_the_same_patterns(held, rng):
+    x = 2 + rng.standard_normal((20, 5, held.dim)) @ rng.standard_normal((held.dim, held.dim))
     white = whitening(x, None)
-    inside = white.inside(scores)
+    inside = white.inside(held)
     np.testing.assert_allclose(
-        up_to_queries(logits(inside, white.tokens(x))), up_to_queries(logits(scores, x)), atol=1e-9
+        up_to_queries(logits(inside, white.tokens(x)), held), up_to_queries(logits(held, x), held), atol=1e-9
     )
     np.testing.assert_allclose(
-        up_to_queries(logits(white.outside(inside), x)), up_to_queries(logits(scores, x)), atol=1e-8
+        up_to_queries(logits(white.outside(inside), x), held), up_to_queries(logits(held, x), held), atol=1e-8
     )
 
 

@@ -2,7 +2,7 @@
 
 Every converter checks itself: the layer is compared with a direct Q/K/V/O computation in the source's own
 orientation, and with the source's forward when it is a module. transformers' modules with rotary, relative and ALiBi
-positions become layers with positions. What a layer cannot hold (soft-capped scores, extra keys, sinks, QK-norm) is
+positions become layers with positions, with QK-norm, soft caps and sinks where they have them. What a layer cannot hold is
 refused by name; nothing missing is filled in, and no head count is guessed.
 """
 

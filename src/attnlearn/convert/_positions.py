@@ -2,7 +2,7 @@
 
 A module is read (`_families`), its frequencies come from its configuration, and the layer is compared with the module's own
 forward, run with the position embeddings that transformers itself makes. The comparison has the last word: it also finds which
-coordinates a module pairs. What a layer cannot hold (QK-norm, sinks, soft caps) is refused by name before.
+coordinates a module pairs. What a module puts around rotary scores is in `_around`; what a layer cannot hold is refused by name before.
 Can fail: a T5 block other than the first has no table of its own, so it needs the model and a prefix; a window is in the
 configuration alone, so a bare module of a model that sets it elsewhere is read without.
 """
@@ -18,16 +18,30 @@ import numpy as np
 
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
+from attnlearn.convert._around import kinds_around, norm_of, norms_of, scores_around
 from attnlearn.convert._calibration import CHECK_SCORE, CHECK_SEQUENCES, CHECK_TOKENS, POSITION_TOLERANCE
 from attnlearn.convert._check import TINY
 from attnlearn.convert._families import Family, Projections, family_of
-from attnlearn.convert._refusals import CROSS, MODULE_ATTRIBUTES, RELATIVE, ROPE, TENSOR_NAMES, WINDOW, refuse
+from attnlearn.convert._refusals import (
+    CROSS,
+    MODULE_ATTRIBUTES,
+    QK_NORM,
+    RELATIVE,
+    ROPE,
+    SINKS,
+    SOFT_CAP,
+    TENSOR_NAMES,
+    WINDOW,
+    refuse,
+)
 from attnlearn.convert._torch import evaluation_twin
-from attnlearn.scores import Bilinear, Offsets, Relative, Rotary, Visible, alibi_slopes, frequencies_of
+from attnlearn.scores import Bilinear, Offsets, Relative, Visible, alibi_slopes, frequencies_of
 from attnlearn.scores._rotation import PAIRINGS
 
 HELD = (ROPE, RELATIVE, WINDOW)
 """Features that these modules may have."""
+AROUND_ROPE = (QK_NORM, SINKS, SOFT_CAP)
+"""Features that modules with rotary positions may have beside."""
 
 
 def positional_blocks(root: Any, prefix: str | None) -> dict[str, Any]:
@@ -65,16 +79,22 @@ def refuse_features(module: Any, name: str) -> None:
     """Refuse by name what a layer with positions cannot hold either."""
     import re
 
+    family = family_of(module)
+    rotary = family is not None and family.positions == "position_embeddings"
+    held = (*HELD, *AROUND_ROPE) if rotary else HELD
     for attribute, feature in MODULE_ATTRIBUTES.items():
         value = getattr(module, attribute, None)
-        if feature not in HELD and value is not None and value is not False:
+        if feature not in held and value is not None and value is not False:
             refuse("module", feature, f"{type(module).__name__}.{attribute}")
     for tensor in module.state_dict():
         for pattern, feature in TENSOR_NAMES.items():
-            if feature not in HELD and re.search(pattern, tensor.lower()):
+            if feature not in held and re.search(pattern, tensor.lower()):
                 refuse("module", feature, f"tensor {tensor}")
     if re.search(r"encdecattention|cross_?att", name.lower()):
         refuse("module", CROSS, f"the name {name}")
+    if rotary and (names := norms_of(module)):
+        for norm in names:  # what cannot be held is refused here, before anything is recorded
+            norm_of(module, norm, _width(module))
 
 
 def positions_of(module: Any, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +107,8 @@ def positions_of(module: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     if family.name == "t5":
         return {"kind": "relative", **_offsets_json(_bucket_offsets(module))}
     rotation = frequencies_of(config, layer_type(module, config)).rotation
-    return {"kind": "rotary", "frequencies": list(rotation.frequencies), "still": rotation.still}
+    own = {"kind": "rotary", "frequencies": list(rotation.frequencies), "still": rotation.still}
+    return kinds_around(module, own)
 
 
 def _offsets_json(offsets: Offsets) -> dict[str, Any]:
@@ -113,17 +134,15 @@ def _candidates(
     wk, wv = (np.repeat(part, group, axis=0) for part in (arrays.wk, arrays.wv))
     bk, bv = (None if part is None else np.repeat(part, group, axis=0) for part in (arrays.bk, arrays.bv))
     w = wv @ arrays.wo
-    bias = np.zeros(w.shape[2]) if arrays.bo is None else arrays.bo
-    if bv is not None:
-        bias = bias + np.einsum("ms,mso->o", bv, arrays.wo)
+    values = np.zeros((len(w), w.shape[2])) if bv is None else np.einsum("ms,mso->mo", bv, arrays.wo)
+    bias = values.sum(axis=0) + (0 if arrays.bo is None else arrays.bo)
     scale = _scale(module, arrays)
     if family.positions == "position_embeddings":
         rotation, factor = frequencies_of(_with_width(config, arrays), layer_type(module, config))
+        by_coordinate = scale * np.where(np.arange(rotation.width) < 2 * rotation.pairs, factor, 1.0)
         for pairing in PAIRINGS:
-            scores = Rotary.of_factors(
-                arrays.wq, wk, rotation, query_bias=arrays.bq, key_bias=bk, scale=scale, pairing=pairing
-            )
-            scores.a[..., : 2 * rotation.pairs] *= factor
+            sides = (arrays.wq, wk, arrays.bq, bk)
+            scores = scores_around(module, sides, values, rotation, by_coordinate, pairing)
             yield AttentionLayer.from_scores(scores, w, bias, causal=visible)
         return
     c = np.zeros(wk.shape[:2]) if arrays.bq is None else scale * np.einsum("mdr,mr->md", wk, arrays.bq)
@@ -231,6 +250,12 @@ def window_of(module: Any, config: Mapping[str, Any]) -> int | None:
 
 def _with_width(config: Mapping[str, Any], arrays: Projections) -> dict[str, Any]:
     return {**config, "head_dim": arrays.wq.shape[2]}
+
+
+def _width(module: Any) -> int:
+    """The width of a module's heads."""
+    stated = getattr(module, "head_dim", None)
+    return stated if isinstance(stated, int) else module.q_proj.weight.shape[0] // _num_heads(module, {})
 
 
 def _num_heads(module: Any, config: Mapping[str, Any]) -> int:

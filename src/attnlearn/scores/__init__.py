@@ -4,19 +4,25 @@ Softmax, values, the elimination of W, Gauss-Newton and the certificate know the
 """
 
 from attnlearn.scores._bilinear import Bilinear
+from attnlearn.scores._capped import Capped
 from attnlearn.scores._frequencies import Frequencies, frequencies, frequencies_of
 from attnlearn.scores._kinds import build, describe, words
+from attnlearn.scores._normalised import Normalised
 from attnlearn.scores._offsets import Offsets, alibi_slopes
-from attnlearn.scores._protocol import Curvature, Preconditioner, Scores, Shown
+from attnlearn.scores._protocol import Curvature, Held, Preconditioner, Scores, Shown
 from attnlearn.scores._relative import Relative
 from attnlearn.scores._rotary import Rotary
 from attnlearn.scores._rotation import Rotation
+from attnlearn.scores._sinks import Sinks
 from attnlearn.scores._visible import Visible, as_visible, value_directions
 
 __all__ = [
     "Bilinear",
+    "Capped",
     "Curvature",
     "Frequencies",
+    "Held",
+    "Normalised",
     "Offsets",
     "Preconditioner",
     "Relative",
@@ -24,6 +30,7 @@ __all__ = [
     "Rotation",
     "Scores",
     "Shown",
+    "Sinks",
     "Visible",
     "alibi_slopes",
     "as_visible",

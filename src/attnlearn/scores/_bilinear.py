@@ -6,11 +6,13 @@ not lie in the span of b_i. Gauge of the factors: a -> a g, b -> b g^-T; whole m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn._arrays import by_head, namespace, permute, reshape
+from attnlearn.scores import _meet
 from attnlearn.scores._kronecker import Kronecker, kronecker
 from attnlearn.scores._products import key_scores, mix, pair, pair_tokens, project, project_back
 from attnlearn.scores._protocol import Affine, Curvature, Reach, Shown
@@ -31,6 +33,29 @@ class Bilinear(NamedTuple):
     a: Any
     b: Any
     c: Any
+
+    KIND = "bilinear"  # without annotations: a named tuple takes annotated names as fields
+    rule, sink_value, exact = (), None, False
+
+    def described(self) -> dict[str, Any]:
+        """Nothing: all numbers are free."""
+        return {}
+
+    @classmethod
+    def names(cls, description: Mapping[str, Any]) -> tuple[str, ...]:
+        """Theta_i and c_i."""
+        del description
+        return ("theta", "query_bias")
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], arrays: Mapping[str, Any], base: Any) -> Bilinear:
+        """The scores again from their matrices."""
+        del description, base
+        return cls.whole(arrays["theta"], arrays["query_bias"])
+
+    def words(self) -> str:
+        """The kind in words."""
+        return "no positions"
 
     @classmethod
     def whole(cls, theta: Any, query_bias: Any) -> Bilinear:
@@ -137,6 +162,31 @@ class Bilinear(NamedTuple):
         change, queries, keys = (permute(part, (0, 2, 1, 3)) for part in (change, kept.queries, kept.keys))
         a, b = by_head(change, keys), by_head(change.mT, queries)
         return Bilinear(project_back(kept.x, a), project_back(kept.x, b), c)
+
+    def ordered(self, factor: np.ndarray) -> np.ndarray:
+        """The columns as they are."""
+        return factor
+
+    reordered = ordered
+
+    def meet(
+        self, queries: np.ndarray, keys: np.ndarray, positions: Any = None
+    ) -> tuple[np.ndarray, _meet.Met]:
+        """Inner products of queries and keys."""
+        del positions
+        return pair(queries, keys), _meet.Met(queries, keys)
+
+    def along(self, queries: np.ndarray, keys: np.ndarray, met: _meet.Met) -> np.ndarray:
+        """The change of the inner products when queries and keys change by these."""
+        return _meet.along(queries, keys, met)
+
+    def part(self, change: np.ndarray, met: _meet.Met) -> tuple[np.ndarray, np.ndarray]:
+        """The adjoint of `along`."""
+        return _meet.part(change, met)
+
+    def beyond(self) -> np.ndarray:
+        """Nothing: Theta_i and c_i are all that shows."""
+        return np.zeros((self.heads, 0), self.dtype)
 
     # --- rank and counts ----------------------------------------------------------------------------------
     @property

@@ -1,18 +1,22 @@
 """Heads that share keys: recognised by the key factors of rotary scores, up to their gauge.
 
-Heads of one group have key factors b_j equal up to a complex number for each pair, and up to g^-T for the coordinates at rest.
+Heads of one group have key factors b_j equal up to a complex number for each pair, and up to g^-T for the coordinates at rest. Normalised keys
+have a smaller gauge: there factors, gains and eps are equal in the gauge that `canonical` has for queries without gains.
 Cost: one comparison for each pair of heads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from attnlearn.scores._normalised import Normalised
 from attnlearn.scores._pairs import phases
 from attnlearn.scores._rotary import Rotary
 
 
-def key_groups(scores: Rotary, tolerance: float) -> tuple[int, ...]:
+def key_groups(scores: Rotary | Normalised, tolerance: float) -> tuple[int, ...]:
     """The group of every head: heads of one group have the same keys to a relative `tolerance`.
 
     >>> from attnlearn.scores import Rotation
@@ -20,6 +24,31 @@ def key_groups(scores: Rotary, tolerance: float) -> tuple[int, ...]:
     >>> key_groups(Rotary(a, b[[0, 0, 1, 1]], Rotation((1.0, 0.1))), 1e-9)
     (0, 0, 1, 1)
     """
+    same = _normalised(scores, tolerance) if isinstance(scores, Normalised) else _rotary(scores, tolerance)
+    found: list[int] = []
+    first: list[int] = []
+    for head in range(scores.heads):
+        group = next((g for g, other in enumerate(first) if same(head, other)), None)
+        if group is None:
+            group = len(first)
+            first.append(head)
+        found.append(group)
+    return tuple(found)
+
+
+def _normalised(scores: Normalised, tolerance: float) -> Callable[[int, int], bool]:
+    gains = np.ones_like(scores.own["query_gain"]), scores.own["key_gain"]
+    one = Normalised(scores.base, *gains, *scores.eps).canonical()
+    b, gain, eps = (np.asarray(part, np.float64) for part in (one.base.b, one.own["key_gain"], one.eps[1]))
+    pairs = gain.reshape(len(gain), 2, -1)  # queries take up the size of the gains of a pair
+    sizes = np.linalg.norm(pairs, axis=1, keepdims=True)
+    gain = np.divide(pairs, sizes, out=np.zeros_like(pairs), where=sizes > 0).reshape(gain.shape)
+    flat = np.concatenate([b.reshape(len(b), -1), gain, eps[:, None]], axis=1)
+    sizes = np.linalg.norm(flat, axis=1)
+    return lambda head, other: bool(np.linalg.norm(flat[head] - flat[other]) <= tolerance * sizes[other])
+
+
+def _rotary(scores: Rotary, tolerance: float) -> Callable[[int, int], bool]:
     p = scores.rotation.pairs
     b = np.asarray(scores.b, np.float64)
     pairs = b[..., :p] + 1j * b[..., p : 2 * p]
@@ -27,17 +56,7 @@ def key_groups(scores: Rotary, tolerance: float) -> tuple[int, ...]:
     pairs = np.divide(pairs * phases(pairs), sizes, out=np.zeros_like(pairs), where=sizes > 0)
     still = np.linalg.qr(b[..., 2 * p :])[0] if scores.rotation.still else b[..., 2 * p :]
     spans = still @ np.swapaxes(still, 1, 2)
-    found: list[int] = []
-    first: list[int] = []
-    for head in range(scores.heads):
-        group = next(
-            (g for g, other in enumerate(first) if _same(head, other, pairs, spans, tolerance)), None
-        )
-        if group is None:
-            group = len(first)
-            first.append(head)
-        found.append(group)
-    return tuple(found)
+    return lambda head, other: _same(head, other, pairs, spans, tolerance)
 
 
 def _same(head: int, other: int, pairs: np.ndarray, spans: np.ndarray, tolerance: float) -> bool:

@@ -2,21 +2,29 @@
 
 A member holds the parameters of the scores of all heads. Its tangents, gradients and preconditioned coordinates have its own
 shape, so they are members of the same class. On one chunk of n sequences of k tokens the scores are an array (n, query, head,
-key). A member adds a file here, and nothing above it changes:
+key), perhaps with one more key at the end: a sink, which every query sees. A member adds a file here, and nothing above it changes. What a layer asks of every member (`Held`):
 
 | duty | method |
 |---|---|
+| a name, the fixed numbers as JSON, the free ones by name, and the member again from these | `KIND`, `described`, `arrays`, `names`, `of`, `words` |
 | parameters as one vector, in a precision, in other coordinates of the tokens | `flat`, `shaped`, `astype`, `seen_through` |
 | forward, and its derivative both ways | `logits`, `jvp`, `vjp` |
-| rank, and the number of unknowns | `rank`, `of_rank`, `unknowns` |
-| coordinates in which the curvature is about one | `preconditioner` |
+| the same from queries and keys, for factors that others fit | `ordered`, `reordered`, `meet`, `along`, `part` |
+| what inputs can show of the scores, in one gauge | `at`, `bias_at`, `beyond`, `sink_value`, `rule`, `canonical`, `unknowns` |
+
+What a solver asks beside it (`Scores`); a member without it can be held, evaluated and compressed, and not recovered:
+
+| duty | method |
+|---|---|
+| rank | `rank`, `of_rank` |
+| coordinates in which the curvature is about one | `preconditioner`, `moved` |
 | gauge: changes of the parameters that change no score | `gauge`, `without_gauge` |
-| what inputs can show of the scores and of a change, and how far coordinates move it | `at`, `shown`, `reach` |
+| what inputs can show of a change, and how far coordinates move it | `shown`, `reach` |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -87,8 +95,13 @@ class Preconditioner(Protocol):
         ...
 
 
-class Scores(Protocol):
-    """The parameters of the scores of all heads, and the shape of their tangents."""
+class Held(Protocol):
+    """Scores that a layer can hold: their parameters, and the shape of their tangents."""
+
+    @property
+    def KIND(self) -> str:
+        """The name of the kind."""
+        ...
 
     @property
     def heads(self) -> int:
@@ -105,8 +118,45 @@ class Scores(Protocol):
         """Precision of the parameters."""
         ...
 
+    @property
+    def exact(self) -> bool:
+        """Whether `logits` has what a query alone adds to all its keys, which a plain softmax does not show."""
+        ...
+
+    @property
+    def rule(self) -> tuple[Any, ...]:
+        """How bilinear forms become scores; empty where they are the scores. Layers of different rules have no distance."""
+        ...
+
+    @property
+    def sink_value(self) -> np.ndarray | None:
+        """What the sink of every head puts out (m, d_out); None where there are no sinks."""
+        ...
+
+    def described(self) -> dict[str, Any]:
+        """The fixed numbers, as JSON holds them."""
+        ...
+
+    @classmethod
+    def names(cls, description: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of `arrays` but for those of a `base`, in order; all arrays have the heads first."""
+        ...
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], arrays: Mapping[str, Any], base: Any) -> Self:
+        """The scores again from `described`, `arrays` and, where there is one, their base."""
+        ...
+
+    def words(self) -> str:
+        """The kind in words, for people."""
+        ...
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parameters by name."""
+        ...
+
     def flat(self) -> np.ndarray:
-        """All numbers as one vector."""
+        """All free numbers as one vector."""
         ...
 
     def shaped(self, vector: np.ndarray) -> Self:
@@ -119,10 +169,6 @@ class Scores(Protocol):
 
     def seen_through(self, shift: np.ndarray, matrix: np.ndarray) -> Self:
         """The scores as a function of z where the tokens are x = shift + matrix z."""
-        ...
-
-    def moved(self, step: Self) -> Self:
-        """The scores after a step: their sum to first order."""
         ...
 
     def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Any]:
@@ -140,6 +186,54 @@ class Scores(Protocol):
         """The adjoint of `jvp`."""
         ...
 
+    def ordered(self, factor: np.ndarray) -> np.ndarray:
+        """The columns of a factor (..., width) in the order in which `meet` wants them."""
+        ...
+
+    def reordered(self, factor: np.ndarray) -> np.ndarray:
+        """The adjoint of `ordered`."""
+        ...
+
+    def meet(self, queries: np.ndarray, keys: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Any]:
+        """Scores of queries and keys (n, k, heads, width), whose memory it may take, and what derivatives keep of them."""
+        ...
+
+    def along(self, queries: np.ndarray, keys: np.ndarray, met: Any) -> np.ndarray:
+        """The change of the scores of `meet` when queries and keys change by these, whose memory it may take."""
+        ...
+
+    def part(self, change: np.ndarray, met: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The adjoint of `along`."""
+        ...
+
+    def at(self, offset: float) -> Shown:
+        """Theta_i and c_i of pairs at that offset p_b - p_a."""
+        ...
+
+    def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
+        """What a key adds by its offset alone: vectors (m, d) that meet the query, and numbers (m,)."""
+        ...
+
+    def beyond(self) -> np.ndarray:
+        """Numbers (m, any) that inputs show beside these, in the gauge of `canonical`."""
+        ...
+
+    def canonical(self) -> Self:
+        """The same scores in one gauge."""
+        ...
+
+    def unknowns(self) -> int:
+        """Free numbers, gauge not counted."""
+        ...
+
+
+class Scores(Held, Protocol):
+    """Scores that a solver can fit."""
+
+    def moved(self, step: Self) -> Self:
+        """The scores after a step: their sum to first order."""
+        ...
+
     @property
     def rank(self) -> int | None:
         """The rank that is kept, None when it is free."""
@@ -147,14 +241,6 @@ class Scores(Protocol):
 
     def of_rank(self, rank: int | None, rounding: float = ...) -> Self:
         """The best approximation of that rank; parts below the relative error `rounding` are zero."""
-        ...
-
-    def at(self, offset: float) -> Shown:
-        """Theta_i and c_i of pairs at that offset p_b - p_a."""
-        ...
-
-    def unknowns(self) -> int:
-        """Free numbers, gauge not counted."""
         ...
 
     def preconditioner(self, curvature: Curvature) -> Preconditioner:
@@ -171,10 +257,6 @@ class Scores(Protocol):
 
     def shown(self, tangent: Self | None = None) -> Shown:
         """What inputs can show of these scores, or of a change of them along a tangent."""
-        ...
-
-    def canonical(self) -> Self:
-        """The same scores in one gauge."""
         ...
 
     def reach(self, by: Any, white: Affine) -> Reach:

@@ -7,6 +7,7 @@ one sum over its pairs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from attnlearn.scores._kronecker import Kronecker
 from attnlearn.scores._offsets import Offsets
 from attnlearn.scores._protocol import Affine, Curvature, Reach, Shown
 from attnlearn.scores._rotation import as_positions
+
+WORDS = {"table": "a table by offset", "buckets": "buckets by offset", "slope": "slopes (ALiBi)"}
 
 
 class Kept(NamedTuple):
@@ -37,11 +40,33 @@ class Relative:
     """
 
     __slots__ = ("base", "offsets", "table")
+    KIND = "relative"
+    rule, sink_value, exact = (), None, False
 
     def __init__(self, base: Bilinear, table: Any, offsets: Offsets) -> None:
         rule = f"must have shape ({base.heads}, {offsets.numbers})"
         require(np.shape(table) == (base.heads, offsets.numbers), "table", rule, table)
         self.base, self.table, self.offsets = base, table, offsets
+
+    def described(self) -> dict[str, Any]:
+        """How offsets choose among the numbers of a table."""
+        o = self.offsets
+        return {"offsets": o.kind, "reach": o.reach, "number": o.number, "both": o.both}
+
+    @classmethod
+    def names(cls, description: Mapping[str, Any]) -> tuple[str, ...]:
+        """Theta_i, c_i and the tables."""
+        return (*Bilinear.names(description), "table")
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], arrays: Mapping[str, Any], base: Any) -> Relative:
+        """The scores again from their tables and matrices."""
+        chosen = Offsets(*(description[name] for name in ("offsets", "reach", "number", "both")))
+        return cls(Bilinear.of(description, arrays, base), arrays["table"], chosen)
+
+    def words(self) -> str:
+        """The kind in words."""
+        return WORDS[self.offsets.kind]
 
     @property
     def heads(self) -> int:
@@ -94,13 +119,35 @@ class Relative:
     # --- forward and derivatives --------------------------------------------------------------------------
     def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
         """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
-        found, base = self.base.logits(x, turned)
-        places = np.atleast_2d(as_positions(positions, *x.shape[:2]))
+        return self._beside(*self.base.logits(x, turned), positions)
+
+    def _beside(self, found: np.ndarray, base: Any, positions: Any) -> tuple[np.ndarray, Kept]:
+        """Scores of the bilinear form with the tables added."""
+        n, k, *_ = found.shape
+        places = np.atleast_2d(as_positions(positions, n, k))
         apart = places[:, None, :] - places[:, :, None]  # key minus query, (1 or n, query, key)
         distinct, place = np.unique(apart, return_inverse=True)
-        kept = Kept(base, self.offsets.design(distinct).astype(x.dtype), place.reshape(apart.shape))
-        found += self._spread(self.table, kept)
+        kept = Kept(base, self.offsets.design(distinct).astype(found.dtype), place.reshape(apart.shape))
+        found += self._spread(self.table, kept).astype(found.dtype, copy=False)
         return found, kept
+
+    def ordered(self, factor: np.ndarray) -> np.ndarray:
+        """The columns as they are."""
+        return factor
+
+    reordered = ordered
+
+    def meet(self, queries: np.ndarray, keys: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
+        """Inner products of queries and keys, and the tables."""
+        return self._beside(*self.base.meet(queries, keys), positions)
+
+    def along(self, queries: np.ndarray, keys: np.ndarray, met: Kept) -> np.ndarray:
+        """The change of the scores when queries and keys change; the tables do not."""
+        return self.base.along(queries, keys, met.base)
+
+    def part(self, change: np.ndarray, met: Kept) -> tuple[np.ndarray, np.ndarray]:
+        """The adjoint of `along`."""
+        return self.base.part(change, met.base)
 
     def jvp(self, tangent: Relative, kept: Kept) -> np.ndarray:
         """The change of the scores along a tangent."""
@@ -182,6 +229,10 @@ class Relative:
     def bias_at(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
         """What a key adds by its offset alone: nothing that meets the query, and beta_i (m,)."""
         return np.zeros((self.heads, self.dim), self.dtype), self.bias(np.array([offset]))[:, 0]
+
+    def beyond(self) -> np.ndarray:
+        """Nothing: the tables are in `bias_at`."""
+        return self.base.beyond()
 
     def shown(self, tangent: Relative | None = None) -> Shown:
         """Theta_i and c_i, or their change along a tangent."""

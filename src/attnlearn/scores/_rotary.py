@@ -9,11 +9,13 @@ key bias is invisible and kept at zero. Cost of a chunk: that of bilinear factor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlearn._errors import require
+from attnlearn.scores import _meet
 from attnlearn.scores._near_gauge import Coordinates, coordinates
 from attnlearn.scores._pairs import Extended, balanced, moved
 from attnlearn.scores._products import pair, project, project_back
@@ -27,10 +29,15 @@ class Kept(NamedTuple):
     Queries and keys (n, k, m, width) are in the order of `Rotation.beside`; products of one with the other do not show it.
     """
 
-    x: np.ndarray
+    x: Any  # None where queries and keys came from elsewhere
     turns: np.ndarray
     queries: np.ndarray
     keys: np.ndarray
+
+
+def extended(x: np.ndarray) -> np.ndarray:
+    """Tokens with a 1 at the end."""
+    return np.concatenate([x, np.ones((*x.shape[:2], 1), x.dtype)], axis=-1)
 
 
 class Rotary:
@@ -44,6 +51,7 @@ class Rotary:
     """
 
     __slots__ = ("a", "b", "rotation")
+    KIND = "rotary"
 
     def __init__(self, a: Any, b: Any, rotation: Rotation) -> None:
         self.a, self.b, self.rotation = a, b, rotation
@@ -84,6 +92,34 @@ class Rotary:
         b = self.b.copy()
         b[:, -1, 2 * self.rotation.pairs :] = 0
         return Rotary(self.a, b, self.rotation)
+
+    # --- kind ---------------------------------------------------------------------------------------------
+    rule, sink_value = (), None
+
+    @property
+    def exact(self) -> bool:
+        """Whether no key bias is left out: those of coordinates at rest are."""
+        return not self.rotation.still
+
+    def described(self) -> dict[str, Any]:
+        """Frequencies, and coordinates at rest."""
+        return {"frequencies": list(self.rotation.frequencies), "still": self.rotation.still}
+
+    @classmethod
+    def names(cls, description: Mapping[str, Any]) -> tuple[str, ...]:
+        """Both factors."""
+        return ("query", "key")
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], arrays: Mapping[str, Any], base: Any) -> Rotary:
+        """The scores again from frequencies and factors."""
+        rotation = Rotation(tuple(description["frequencies"]), int(description["still"]))
+        return cls(arrays["query"], arrays["key"], rotation)
+
+    def words(self) -> str:
+        """The kind in words."""
+        rest = f", {self.rotation.still} coordinates at rest" if self.rotation.still else ""
+        return f"rotary positions ({self.rotation.pairs} pairs{rest})"
 
     # --- parameters ---------------------------------------------------------------------------------------
     @property
@@ -137,32 +173,46 @@ class Rotary:
     # --- forward and derivatives --------------------------------------------------------------------------
     def logits(self, x: np.ndarray, turned: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
         """Scores (n, query, m, key) of one chunk of tokens at the given positions, 0 .. k-1 by default."""
-        n, k, _ = x.shape
-        extended = np.concatenate([x, np.ones((n, k, 1), x.dtype)], axis=-1)
-        turns = self.rotation.turns(as_positions(positions, n, k), self.heads, x.dtype)
-        queries, keys = self._turned(self, extended, turns)
-        return pair(queries, keys), Kept(extended, turns, queries, keys)
-
-    def _turned(self, scores: Rotary, x: np.ndarray, turns: np.ndarray) -> list[np.ndarray]:
-        """Queries and keys of extended tokens, turned by their positions."""
-        return [turn(project(x, self.rotation.beside(factor)), turns) for factor in (scores.a, scores.b)]
+        tokens = extended(x)
+        found, met = self.meet(*self._projected(tokens), positions)
+        return found, met._replace(x=tokens)
 
     def jvp(self, tangent: Rotary, kept: Kept) -> np.ndarray:
         """The change of the scores along a tangent."""
-        queries, keys = self._turned(tangent, kept.x, kept.turns)
-        change = pair(queries, kept.keys)
-        change += pair(kept.queries, keys)
-        return change
+        return self.along(*tangent._projected(kept.x), kept)
+
+    def _projected(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return project(tokens, self.ordered(self.a)), project(tokens, self.ordered(self.b))
 
     def vjp(self, change: np.ndarray, kept: Kept) -> Rotary:
         """The adjoint of `jvp`."""
-        a, b = np.empty_like(kept.queries), np.empty_like(kept.queries)
-        by_head = change.transpose(0, 2, 1, 3)
-        np.matmul(by_head, kept.keys.transpose(0, 2, 1, 3), out=a.transpose(0, 2, 1, 3))
-        np.matmul(by_head.swapaxes(2, 3), kept.queries.transpose(0, 2, 1, 3), out=b.transpose(0, 2, 1, 3))
-        back = kept.turns.conj()
-        a, b = (self.rotation.apart(project_back(kept.x, turn(g, back))) for g in (a, b))
+        a, b = (self.reordered(project_back(kept.x, part)) for part in self.part(change, kept))
         return Rotary(a, b, self.rotation)
+
+    def ordered(self, factor: np.ndarray) -> np.ndarray:
+        """Columns with the two parts of each pair side by side."""
+        return self.rotation.beside(factor)
+
+    def reordered(self, factor: np.ndarray) -> np.ndarray:
+        """The adjoint of `ordered`."""
+        return self.rotation.apart(factor)
+
+    def meet(self, queries: np.ndarray, keys: np.ndarray, positions: Any = None) -> tuple[np.ndarray, Kept]:
+        """Scores of queries and keys, turned in their own memory."""
+        n, k, m, _ = queries.shape
+        turns = self.rotation.turns(as_positions(positions, n, k), m, queries.dtype)
+        met = Kept(None, turns, turn(queries, turns), turn(keys, turns))
+        return pair(met.queries, met.keys), met
+
+    def along(self, queries: np.ndarray, keys: np.ndarray, met: Kept) -> np.ndarray:
+        """The change of the scores when queries and keys change by these."""
+        return _meet.along(turn(queries, met.turns), turn(keys, met.turns), _meet.Met(met.queries, met.keys))
+
+    def part(self, change: np.ndarray, met: Kept) -> tuple[np.ndarray, np.ndarray]:
+        """The adjoint of `along`."""
+        back = met.turns.conj()
+        one, other = (turn(g, back) for g in _meet.part(change, _meet.Met(met.queries, met.keys)))
+        return one, other
 
     # --- rank and counts ----------------------------------------------------------------------------------
     @property
@@ -220,6 +270,10 @@ class Rotary:
     def _extended(self, offset: float) -> np.ndarray:
         turned = np.asarray(self.rotation.matrix(offset), self.dtype)
         return self.a @ np.swapaxes(self.b @ turned, 1, 2)
+
+    def beyond(self) -> np.ndarray:
+        """Nothing: Theta_i(D), c_i(D) and `bias_at` are all that shows."""
+        return np.zeros((self.heads, 0), self.dtype)
 
     def canonical(self) -> Rotary:
         """The same scores in one gauge (`balanced`)."""
