@@ -17,8 +17,7 @@ def test_needless_heads_go_first_and_cost_nothing(seed: int) -> None:
     w[4] = 0  # does nothing
     layer = layer.replace(theta=theta, w=w)
     x = data.Gaussian(5, 6).sample(600, seed=seed + 4)
-    ground = WhitenedRegression(Batch(x, layer(x)), layer.causal)
-    order = list(drop_order(ground.enter(layer), ground))
+    order = list(drop_order(layer, Batch(x, layer(x))))
     assert [len(kept) for kept, _ in order] == [4, 3, 2, 1]
     needed = set(order[1][0].tolist())
     assert needed in ({0, 1, 2}, {1, 2, 3})
@@ -31,10 +30,10 @@ def test_every_price_is_that_of_the_heads_before_it(seed: int) -> None:
     ground = WhitenedRegression(Batch(x, layer(x)), layer.causal)
     inside = ground.enter(layer)
     before = 0.0
-    for kept, cost in drop_order(inside, ground):
+    for kept, cost in drop_order(layer, Batch(x, layer(x))):
         _, _, residual = regress(layer.theta[kept], layer.query_bias[kept], x, layer(x))
         np.testing.assert_allclose(np.hypot(before, cost), residual, rtol=1e-5)
         before = residual
-    first = next(drop_order(inside, ground))[1]
+    first = next(drop_order(layer, Batch(x, layer(x))))[1]
     np.testing.assert_allclose(first**2, drop_costs(inside, ground).min(), rtol=1e-9)
     assert len(select(inside, np.array([2, 0])).theta) == 2

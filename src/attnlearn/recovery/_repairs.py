@@ -22,7 +22,7 @@ from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
 from attnlearn.solve._batch import typical_error
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
-from attnlearn.solve._drop import WhitenedRegression, drop_order
+from attnlearn.solve._drop import drop_order
 from attnlearn.solve._heads import head_separation, head_visibility
 from attnlearn.solve.refinement import Refined
 
@@ -90,8 +90,7 @@ def drop_idle_heads(fitting: Fitting, best: Attempt) -> Start | None:
     idle = alone < STANDS_OUT * best.error
     if idle.all():
         return None
-    heads = (layer.theta[~idle], layer.w[~idle], layer.query_bias[~idle])
-    fewer = AttentionLayer(*heads, layer.output_bias, causal=layer.causal).canonical(APART_LEAST)
+    fewer = layer.chosen(~idle).canonical(APART_LEAST)
     return None if fewer.num_heads == layer.num_heads else best.then(fewer, limits=LONG)
 
 
@@ -100,12 +99,8 @@ def drop_a_needless_head(fitting: Fitting, best: Attempt) -> Start | None:
     layer = best.layer
     if not best.exact or layer.num_heads == 1 or head_separation(layer) >= calibration.NEAR_HEADS:
         return None
-    rows = int(calibration.EQUATIONS_PER_UNKNOWN) * layer.query_bias.size
-    some = fitting.side.first(max(calibration.LEAST_ROWS // 4, rows // fitting.side.x.shape[1]))
-    ground = WhitenedRegression(some.astype(np.float64), layer.causal)
-    kept, _ = next(iter(drop_order(ground.enter(layer), ground)))
-    heads = (layer.theta[kept], layer.w[kept], layer.query_bias[kept])
-    return best.then(AttentionLayer(*heads, layer.output_bias, causal=layer.causal), limits=LONG)
+    kept, _ = next(drop_order(layer, fitting.side.astype(np.float64)))
+    return best.then(layer.chosen(kept), limits=LONG)
 
 
 @dataclass(frozen=True)

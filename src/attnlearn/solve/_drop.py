@@ -23,7 +23,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Bilinear, Scores, Visible
 from attnlearn.solve._attend import split_linear
 from attnlearn.solve._batch import Batch
-from attnlearn.solve._calibration import RIDGE, in_precision
+from attnlearn.solve._calibration import EQUATIONS_PER_UNKNOWN, LEAST_ROWS, RIDGE, in_precision
 from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._regress import Columns, eliminate, inverse_factor, total_squares
 from attnlearn.solve._white import Whitening, whitening
@@ -42,11 +42,10 @@ class WhitenedRegression:
         """The layer's parameters in white coordinates."""
         return self.white.enter(layer.parameters)
 
-    def normal(self, inside: Parameters | Scores) -> tuple[np.ndarray, np.ndarray]:
+    def normal(self, inside: Scores) -> tuple[np.ndarray, np.ndarray]:
         """G = P^T P and P^T Y for the scores of a layer in white coordinates."""
         with on_threads():
-            scores = scores_of(inside).astype(self.dtype)
-            matrix, moment = Columns(scores, self.chunks, self.causal).gram()
+            matrix, moment = Columns(inside.astype(self.dtype), self.chunks, self.causal).gram()
         return np.asarray(matrix, np.float64), np.asarray(moment, np.float64)
 
     def refit(self, inside: Parameters) -> tuple[AttentionLayer, float]:
@@ -70,22 +69,22 @@ class WhitenedRegression:
 
 def drop_costs(inside: Parameters, ground: WhitenedRegression) -> Float[np.ndarray, "m"]:
     """By how much the relative squared error grows when a head is dropped and the others refitted."""
-    normal = Normal(*ground.normal(inside), inside.theta.shape[1], ground.ridge)
+    scores = Bilinear.whole(inside.theta, inside.query_bias)
+    normal = Normal(*ground.normal(scores), scores.dim, ground.ridge)
     with on_threads():
         return normal.costs() / ground.total
 
 
-def scores_of(inside: Parameters | Scores) -> Scores:
-    """The scores of plain parameters, or scores as they are."""
-    return Bilinear.whole(inside.theta, inside.query_bias) if isinstance(inside, Parameters) else inside
+def drop_order(layer: AttentionLayer, held: Batch) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
+    """The heads that remain after each drop, the cheapest first, and the root of its cost, down to one head.
 
-
-def drop_order(
-    inside: Parameters | Scores, ground: WhitenedRegression
-) -> Iterator[tuple[Int[np.ndarray, "h"], float]]:
-    """The heads that remain after each drop, the cheapest first, and the root of its cost, down to one head."""
-    normal = Normal(*ground.normal(inside), scores_of(inside).dim, ground.ridge)
-    return cheapest_drops(normal, ground.total)
+    The regression takes as many of the examples as its unknowns ask for.
+    """
+    rows = EQUATIONS_PER_UNKNOWN * layer.num_heads * layer.dim
+    some = held.first(max(LEAST_ROWS // 4, -(-rows // held.x.shape[1])))
+    ground = WhitenedRegression(some, layer.visible)
+    inside = ground.white.inside(layer.form.astype(np.float64))
+    return cheapest_drops(Normal(*ground.normal(inside), inside.dim, ground.ridge), ground.total)
 
 
 class Normal(NamedTuple):

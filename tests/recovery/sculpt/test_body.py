@@ -38,7 +38,7 @@ def test_a_box_has_its_own_width_and_nearest_point():
         assert body.width(np.eye(3)[axis]) == pytest.approx(1.0, abs=1e-6)
     assert body.width(np.array([1.0, 1.0, 1.0])) == pytest.approx(3 / np.sqrt(3), abs=1e-6)
     assert np.allclose(body.minimum_norm_point(), [1.5, 0, -2.5], atol=1e-5)
-    assert body.contains(np.array([2.4, 0.4, -2.6]))
+    assert body.violation(np.array([2.4, 0.4, -2.6])) == 0
     assert not body.contains(np.array([2.6, 0.4, -2.6]))
     assert body.violation(np.array([3.0, 0.0, -3.0])) == pytest.approx(1.0)
 

@@ -27,10 +27,11 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery.positions import _calibration as own
 from attnlearn.recovery.positions._kinds import Kind
+from attnlearn.recovery.wide._prune import likeliest
 from attnlearn.scores import Bilinear, Relative, Rotary, Rotation, Visible, words
 from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, typical_error, unit_errors
 from attnlearn.solve._calibration import TRIES
-from attnlearn.solve._drop import WhitenedRegression, drop_order
+from attnlearn.solve._drop import drop_order
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve.refinement import RefineConfig, refine
 
@@ -144,15 +145,8 @@ class Search:
 
     def remaining(self, layer: AttentionLayer, least: float) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps; or as many as are given."""
-        rows = int(calibration.EQUATIONS_PER_UNKNOWN) * layer.num_heads * layer.dim
-        ground = WhitenedRegression(self.fit.first(-(-rows // self.fit.x.shape[1])), self.visible)
-        order = list(drop_order(ground.white.inside(layer.form), ground))
-        sets = [np.arange(layer.num_heads), *(kept for kept, _ in order)]
-        if self.wanted is not None:
-            return [kept for kept in sets if len(kept) == self.wanted]
-        costs = np.maximum.accumulate([least, *(cost for _, cost in order), 1.0])
-        leaps = np.argsort(costs[:-1] / costs[1:], kind="stable")
-        return sorted((sets[place] for place in leaps[: calibration.FEW]), key=len)
+        order = list(drop_order(layer, self.fit))
+        return sorted(likeliest(order, least, self.wanted), key=len)
 
     def oriented(self, best: Found) -> Found:
         """The fit after conjugating the slowest pair of each head whose fit gains by it.

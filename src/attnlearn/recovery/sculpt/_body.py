@@ -41,7 +41,7 @@ class Body:
 
     >>> normals = np.array([[1.0, 0.0], [1.0, 1.0]])
     >>> body = Body(normals, np.array([2.0, 2.0]), NO_HALF_SPACES, radius=9.0)
-    >>> body.contains(np.array([2.0, 0.5])), body.contains(np.array([2.0, 2.0]))
+    >>> body.violation(np.array([2.0, 0.5])) == 0, body.violation(np.array([2.0, 2.0])) == 0
     (True, False)
     >>> round(body.width(np.array([1.0, 0.0])), 6)
     2.0
@@ -85,10 +85,6 @@ class Body:
     def reach(self) -> float:
         """Half-width of every slab in its own units: 1 and the inflation."""
         return 1 + self.inflation
-
-    def contains(self, theta: Float[np.ndarray, "p"], tolerance: float = 0.0) -> bool:
-        """Whether `theta` violates no slab by more than `tolerance` of its width."""
-        return self.violation(theta) <= tolerance
 
     def violation(self, theta: Float[np.ndarray, "p"]) -> float:
         """Largest excess over a slab's half-width, in half-widths; 0 inside."""

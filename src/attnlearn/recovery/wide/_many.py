@@ -15,7 +15,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.data import Examples
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._signals import Signals
-from attnlearn.recovery.wide._prune import Pruner, WideFit, likeliest, only
+from attnlearn.recovery.wide._prune import Pruner, WideFit, likeliest
 from attnlearn.recovery.wide._starts import Width
 from attnlearn.recovery.wide._stochastic import Course, Source, descend, normal_equations
 from attnlearn.recovery.wide._student import Student
@@ -40,8 +40,8 @@ def from_student(pruner: Pruner, source: Source, width: Width) -> tuple[WideFit,
     wide = WideFit(layer, rank, *errors, course.steps, residuals)
     if not wide.select_error <= calibration.STUDENT_ROUGH or wide.memorised:
         return wide, None
-    for kept in likeliest(order, wide, pruner.problem.num_heads):
-        start, _ = only(wide, kept)
+    for kept in likeliest(order, wide.select_error, pruner.problem.num_heads):
+        start = layer.chosen(kept)
         for likely in ranks(source, start, rank):
             found = pruner.refined(start, likely, pruner.signals.found, calibration.SHORT_STEPS)
             if tools.out_of_time:
@@ -57,7 +57,9 @@ def _with_fewer(pruner: Pruner, found: WideFit) -> WideFit:
         kept = pruner.remaining(found, pruner.problem.num_heads)[0]
         if len(kept) == found.layer.num_heads:
             break
-        fewer = pruner.refined(*only(found, kept), pruner.signals.found, calibration.SHORT_STEPS)
+        fewer = pruner.refined(
+            found.layer.chosen(kept), found.rank, pruner.signals.found, calibration.SHORT_STEPS
+        )
         enough = max(pruner.signals.found, calibration.CLEAR * found.select_error)
         if fewer.select_error > enough or fewer.memorised:
             break

@@ -20,7 +20,7 @@ from attnlearn.recovery._problem import Problem, memorised
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.wide._condense import condensed, mixed_heads
 from attnlearn.solve._batch import example_scale, typical_error
-from attnlearn.solve._drop import WhitenedRegression, drop_order
+from attnlearn.solve._drop import drop_order
 from attnlearn.solve.refinement import RefineConfig, refine
 
 
@@ -127,7 +127,7 @@ class Pruner:
         mixed = mixed_heads(self.problem, self.signals, layer)
         sure = mixed is None or len(sets[0]) == mixed.heads
         if sure and self.signals.nonlinear_share >= calibration.ROUGH:
-            yield only(wide, sets.pop(0))
+            yield layer.chosen(sets.pop(0)), wide.rank
         if mixed is not None:
             rng = self.tools.rng(f"condense {layer.num_heads}")
             start, rank = condensed(self.problem, self.signals, layer, mixed, rng)
@@ -135,32 +135,24 @@ class Pruner:
             if rank is not None:
                 yield start, None
         for kept in sets:
-            yield only(wide, kept)
+            yield layer.chosen(kept), wide.rank
 
     def remaining(self, wide: WideFit, heads: int | None) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""
-        rows = int(calibration.EQUATIONS_PER_UNKNOWN) * wide.layer.query_bias.size
-        some = self.fit.first(max(calibration.LEAST_ROWS // 4, rows // self.fit.x.shape[1]))
-        some = some.astype(np.float32) if self.signals.many else some
-        ground = WhitenedRegression(some, wide.layer.causal)
-        order = list(drop_order(ground.enter(wide.layer), ground))
+        order = list(drop_order(wide.layer, self.fit.astype(np.float32) if self.signals.many else self.fit))
         self.costs = self.costs or {len(kept): float(cost) for kept, cost in order}
-        return likeliest(order, wide, heads)
+        return likeliest(order, wide.select_error, heads)
 
 
-def only(wide: WideFit, kept: np.ndarray) -> tuple[AttentionLayer, int | None]:
-    """The wide fit with some of its heads."""
-    layer = wide.layer
-    chosen = (layer.theta[kept], layer.w[kept], layer.query_bias[kept], layer.output_bias)
-    return AttentionLayer(*chosen, causal=layer.causal), wide.rank
+def likeliest(order: list[tuple[np.ndarray, float]], least: float, heads: int | None) -> list[np.ndarray]:
+    """Of all heads and those that remain after each drop, the sets before whose loss the cost leaps; or the one of a given number.
 
-
-def likeliest(order: list[tuple[np.ndarray, float]], wide: WideFit, heads: int | None) -> list[np.ndarray]:
-    """Of the heads that remain after each drop, the sets before whose loss the cost leaps; or the one of a given number."""
-    sets = [np.arange(wide.layer.num_heads), *(kept for kept, _ in order)]
+    `least` is the error of the layer that has all of them.
+    """
+    sets = [np.arange(len(order) + 1), *(kept for kept, _ in order)]
     if heads is not None:
         return [kept for kept in sets if len(kept) == heads]
-    costs = np.array([wide.select_error, *(cost for _, cost in order), 1.0])
-    costs = np.maximum.accumulate(np.maximum(costs, wide.select_error))
+    costs = np.array([least, *(cost for _, cost in order), 1.0])
+    costs = np.maximum.accumulate(np.maximum(costs, least))
     leaps = np.argsort(costs[:-1] / costs[1:], kind="stable")
     return [sets[place] for place in leaps[: calibration.FEW]]
