@@ -390,6 +390,7 @@ def test_heads_a_little_above_the_noise_are_recovered(seed) -> None:
     assert distance(solution.layer, truth).max < 1e-8
 
 
+@pytest.mark.slow
 def test_a_suggested_count_beside_noise_is_kept_and_not_certified(seed) -> None:
     truth = AttentionLayer.random(HEADS, DIM, rank=4, seed=seed)
     x = data.Gaussian(8, DIM).sample(NUM, seed=seed + 1)
