@@ -49,6 +49,7 @@ SUITES = (
     "papers",
     "bounds",
     "compress",
+    "whole",
     "scale",
     "conditions",
     "hardness",

@@ -32,6 +32,7 @@ PARTS = (
     ("bounds", "Bounds against measurements", "How often a bound of training lies below what it bounds, on random problems, and its smallest ratio to it."),
     ("training", "Training", "Times are taken in turn in one process."),
     ("compress", "Compression", "Error on fresh examples, relative to the spread of the outputs, beside rivals on the same 16,000 sequences: pruning by importance, closed forms (`benchmarks/rivals/closed_forms.py`), and Adam from the best of them, the best of three rates. Ours keeps a quarter of the sequences apart, to choose and to certify; Adam uses them all."),
+    ("whole", "Whole models made smaller", "The loss of a small BERT and GPT-2 on their own task, trained for minutes on English text, when every block keeps half the floats for each token: keys and values that two heads share, or heads of half the width. All sides go through the blocks in turn, on the same recorded sequences."),
     ("pairs", "Certificates for layers that somebody else made", "`certify` on pairs of a layer and a candidate, half of them asked for an error that the candidate does not have: one input in a hundred exceeds it, or 15 in a hundred where the claim is about nine in ten."),
     ("scale", "Scale", "Data larger than memory, and layers of growing dimension from examples drawn on demand. Every case is a process of its own; its peak counts mapped files. *Planned* is what `recover` said before it started."),
     ("conditions", "Conditions", "Predictions against what the learners then did."),

@@ -340,6 +340,19 @@ def _compressed(row: Row, rivals: tuple[str, ...]) -> list[str]:
     return [name, cases(row), own, least, *errors, *(figure(part, "{:.0f}") for part in seconds)]
 
 
+def whole(suite: Suite) -> str:
+    """The loss of a model whose blocks are smaller, beside rivals."""
+    rivals = ("mean pooling", "procrustes", "clover", "whitened", "adam")
+    sizes = {"kv_heads": "shared keys and values", "head_dim": "narrower heads"}
+    rows = []
+    for row in suite.rows:
+        name = f"{row.case['model']}, d = {row.case['dim']}, {row.case['heads']} heads"
+        for size, words in sizes.items():
+            losses = [figure(row.values("sides", size, side, "loss"), "{:.4f}") for side in ("ours", *rivals)]
+            rows.append([f"{name}, {words}", cases(row), figure(row.values("loss"), "{:.4f}"), *losses])
+    return table(["model", "cases", "loss before", "ours", *rivals], rows)
+
+
 def pairs(suite: Suite) -> str:
     """False certificates and power by kind of candidate."""
     from benchmarks.honesty import interval

@@ -56,12 +56,12 @@ def _made(layer: AttentionLayer, found: Parameters) -> AttentionLayer:
     return AttentionLayer(*(np.asarray(part, layer.dtype) for part in found), causal=layer.causal)
 
 
-def pooled(own: QKVO, kv_heads: int, dtype: np.dtype) -> dict[str, AttentionLayer]:
+def pooled(own: QKVO, kv_heads: int, dtype: np.dtype, causal: bool = False) -> dict[str, AttentionLayer]:
     """The rivals with so many keys and values, from the model's own per-head weights."""
     share = len(own.wq) // kv_heads
     turned = _turned(own, share)
     return {
-        name: from_qkvo(*_mean(arrays, share)).astype(dtype)
+        name: from_qkvo(*_mean(arrays, share), causal=causal).astype(dtype)
         for name, arrays in (("mean pooling", own), ("procrustes", turned))
     }
 

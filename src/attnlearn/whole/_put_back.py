@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def with_blocks(model: torch.nn.Module, layers: Mapping[str, AttentionLayer]) -> Iterator[None]:
-    """Inside the context the named blocks of the model put out what these layers do.
+    """Inside the context the named blocks of the model put out what these layers do, and it is in eval mode.
 
     >>> import torch
     >>> from attnlearn.convert import from_torch
@@ -40,7 +40,7 @@ def with_blocks(model: torch.nn.Module, layers: Mapping[str, AttentionLayer]) ->
     sites = {site.block.name: site for site in find_sites(model)}
     unknown = sorted(set(layers) - set(sites))
     require(not unknown, "layers", "must name attention blocks of the model", ", ".join(unknown))
-    with ExitStack() as stack:
+    with undisturbed(model), ExitStack() as stack:
         for name, layer in layers.items():
             stack.enter_context(listening(sites[name], _evaluated(layer)))
         yield
