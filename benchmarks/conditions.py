@@ -116,11 +116,11 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {
         "seconds": seconds,
         "advised": advice.route,
-        "spectral": _compared(advice.of("spectral"), learned),
-        "queries": _compared(advice.of("queries"), asked) | {"used": asked.stats.get("sequences")},
+        "spectral": _compared(advice.of("recover"), learned),
+        "queries": _compared(advice.of("extract"), asked) | {"used": asked.stats.get("sequences")},
     }
     if case["search"]:
-        result["smallest"] = smallest(layer, source, case["seed"], advice.of("spectral").needed)
+        result["smallest"] = smallest(layer, source, case["seed"], advice.of("recover").needed)
     return result
 
 

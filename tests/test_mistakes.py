@@ -47,7 +47,22 @@ def test_in_python(name: str) -> None:
     [
         ("recver x", 'Did you mean "recover"?'),
         ("recover layer.safetensors --head 2", "Did you mean --heads?"),
-        ("recover layer.safetensors", "or an .npz file (np.savez(path, x=x, y=y)), got 'layer.safetensors'"),
+        (
+            "recover layer.safetensors",
+            "a layer gives examples by attnlearn sample, a model by attnlearn record, got 'layer.safetensors'",
+        ),
+        (
+            "recover flat.npz",
+            "x: must have shape (n, k, d); one sequence is x[None], y[None], got an array of shape (60, 6)",
+        ),
+        ("recover ids.npz", "x: must hold vectors (n, k, d), not integers (embed token ids first)"),
+        (
+            "recover pooled.npz",
+            "y: must have shape (n, k, d_out), the output of every token and no average of them",
+        ),
+        ("recover turned.npz", "tokens before coordinates; try x.swapaxes(1, 2)"),
+        ("extract", "--oracle: must be given, for example attnlearn extract --oracle layer.safetensors"),
+        ("extract --oracle lost.safetensors", "got 'lost.safetensors' (no such file)"),
         ("recover nowhere.npz", "got 'nowhere.npz' (no such file)"),
         ("recover model.py:make", "a model takes --layers all, got 'model.py:make'"),
         ("recover named.npz", "named.npz must hold x and y (np.savez(path, x=x, y=y)), got inputs, outputs"),
@@ -81,6 +96,10 @@ def test_on_the_command_line(words: str, message: str, tmp_path, monkeypatch, ca
     LAYER.save("layer.safetensors")
     np.savez("named.npz", inputs=X, outputs=Y)
     np.savez("empty.npz", x=X[:0], y=Y[:0])
+    np.savez("flat.npz", x=X[:, 0], y=Y[:, 0])
+    np.savez("ids.npz", x=np.ones((60, 4), int), y=Y)
+    np.savez("pooled.npz", x=X, y=Y.mean(1))
+    np.savez("turned.npz", x=X.swapaxes(1, 2), y=Y)
     (tmp_path / "hollow").mkdir()
     assert main(words.split()) == 2
     captured = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Learn multi-head attention layers from examples or queries, and prove what was learned.
+"""Learn multi-head attention layers from examples or queries, and certify what was learned.
 
     solution = attnlearn.recover(x, y)     # random examples
     solution = attnlearn.extract(oracle)   # chosen queries

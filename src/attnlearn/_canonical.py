@@ -69,7 +69,7 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
     projections, kept = layer.w.copy(), []
     values = None if layer.form.sink_value is None else layer.form.sink_value.copy()
     for head in range(layer.num_heads):
-        twin = next(
+        same = next(
             (
                 other
                 for other in kept
@@ -77,12 +77,12 @@ def merged(layer: AttentionLayer, tolerance: float) -> AttentionLayer:
             ),
             None,
         )
-        if twin is None:
+        if same is None:
             kept.append(head)
         else:
-            projections[twin] += projections[head]
+            projections[same] += projections[head]
             if values is not None:
-                values[twin] += values[head]
+                values[same] += values[head]
     found = layer.chosen(kept, projections[kept])
     return found if values is None else found.replace(sink_value=values[kept])
 

@@ -10,6 +10,12 @@ from typing import Any
 from attnlearn._numbers import pretty
 from attnlearn._outcome import Outcome
 
+LONGER = "train for more steps, since the bound is about the mean over all of them"
+HELD_OUT = (
+    "give held-out examples (test=, x_test and y_test in a file) to have the error on new ones measured"
+)
+"""What helps a training run whose bound says nothing."""
+
 SIGNS = {"ceiling": "≤ ", "floor": "≥ "}
 """How the direction of a check's threshold is written."""
 
@@ -80,6 +86,9 @@ def remedy(document: dict[str, Any], outcome: Outcome) -> str:
             return f"the likeliest cause is “{cause}”: {told[cause]}{heads}"
     if outcome is Outcome.NOT_ATTENTION and isinstance(given := stats.get("given_heads"), int):
         return f"leave out the number of heads, which was given as {given}: it is then found{_turned(stats)}"
+    if outcome is Outcome.NOT_ESTABLISHED and "tiers" in stats:
+        measured = any(claim["code"] == "M" for claim in document["certificate"]["claims"])
+        return LONGER if measured else f"{LONGER}; {HELD_OUT}"
     return Outcome.NOT_ESTABLISHED.remedy if outcome.ended_well else outcome.remedy
 
 

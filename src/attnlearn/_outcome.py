@@ -79,7 +79,10 @@ class Outcome(Enum):
         "raise it and resume from the checkpoint",
     )
     INTERRUPTED = ("the run was interrupted", "resume it from the checkpoint")
-    ORACLE_FAILED = ("the oracle stopped answering properly", "mend it and resume from the cache")
+    ORACLE_FAILED = (
+        "the oracle stopped answering properly",
+        "mend the oracle and run again; with cache= it is not asked again what it has answered",
+    )
     NUMERICAL_FAILURE = (
         "a phase produced numbers that are not finite",
         "rescale the tokens or use float64",

@@ -17,6 +17,9 @@ from attnlearn._outcome import Outcome
 SMALL_ERROR = 0.1
 """A compressed layer whose proved error exceeds a tenth of an output's norm is shown in the colour of caution."""
 
+EASY = 1e-4
+"""Errors from a hundredth of a percent on are said in percent."""
+
 CLAIM_NAMES: dict[Any, str] = {
     "C1": "the function error on most inputs (C1)",
     "C2": "the number of heads (C2)",
@@ -42,11 +45,14 @@ class Verdict:
     missing: tuple[str, ...] = ()
     remedy: str = ""
     scope: str = ""
+    assumes: str = ""
+    """What the established claims assume, as a sentence."""
 
     @property
     def text(self) -> str:
         """The verdict as one paragraph."""
-        return self.sentence + (f" What to do: {self.remedy}." if self.remedy else "")
+        assumed = f" {self.assumes}" if self.assumes else ""
+        return self.sentence + assumed + (f" What to do: {self.remedy}." if self.remedy else "")
 
 
 def verdict(document: dict[str, Any]) -> Verdict:
@@ -66,7 +72,13 @@ def verdict(document: dict[str, Any]) -> Verdict:
         return _compressed(document, claims)
     if certified:
         told = _trained(document, claims) if trained else _learned(document, claims)
-        return Verdict("good", "Certified", told, scope=_scope(document, claims, trained))
+        return Verdict(
+            "good",
+            "Certified",
+            told,
+            scope=_scope(document, claims, trained),
+            assumes=_assumed(claims, trained),
+        )
     if document["layer"] is None and "candidate" not in document["stats"]:
         thing = "model" if outcome is Outcome.TRAINED else "layer"
         told = f"No {thing} was learned: {reason(document, outcome)}."
@@ -74,7 +86,8 @@ def verdict(document: dict[str, Any]) -> Verdict:
     missing = tuple(_name(code, claim) for code, claim in claims.items() if code not in held)
     scope = _scope(document, claims, trained) if held else ""
     if outcome is Outcome.ON_TARGET and held:
-        return Verdict("good", "On target", _on_target(document, claims, trained), missing, scope=scope)
+        told, assumed = _on_target(document, claims, trained), _assumed(claims, trained)
+        return Verdict("good", "On target", told, missing, scope=scope, assumes=assumed)
     told = _uncertified(document, outcome, claims, held, trained)
     missing = missing or ("anything: there are no claims",)
     return Verdict("partial", "Not certified", told, missing, remedy(document, outcome), scope)
@@ -106,7 +119,7 @@ def _on_target(document: dict[str, Any], claims: dict[str, Any], trained: bool) 
         said = f" Its training loss is {pretty(value.get('loss'), 3)}, at most the target {pretty(value.get('target'), 3)}."
         return _on_new(document) + said
     told = f": {exact}" if (exact := _c1(claims)) else ""
-    return f"{_subject(document, trained)}, as close as was asked for{told}.{_provided(claims)}"
+    return f"{_subject(document, trained)}, as close as was asked for{told}."
 
 
 def largest(bounds: list[float | None]) -> float | None:
@@ -135,15 +148,18 @@ def _count(number: int | None) -> str:
 
 def _learned(document: dict[str, Any], claims: dict[str, Any]) -> str:
     number = _heads(document)
-    done = (
-        "The head of the layer was recovered"
-        if number == 1
-        else f"All {_count(number)} of the layer were recovered"
-    )
+    few = {1: "The head of the layer was recovered", 2: "Both heads of the layer were recovered"}
+    done = few.get(number or 0, f"All {_count(number)} of the layer were recovered")
     parts = [told] if (told := _c1(claims)) else []
     if (value := claims.get("C3", {}).get("value")) and isinstance(value, dict) and value.get("heads"):
         parts.append(f"every Θ and W is right to {pretty(largest(value['heads']))}")
-    return done + (": " + "; ".join(parts) if parts else "") + "." + _provided(claims)
+    given = document["stats"].get("given_heads")
+    fewer = f" {given} were asked for; the others would add nothing." if _more(given, number) else ""
+    return done + (": " + "; ".join(parts) if parts else "") + "." + fewer
+
+
+def _more(given: Any, number: int | None) -> bool:
+    return isinstance(given, int) and number is not None and given > number
 
 
 def _c1_value(claims: dict[str, Any]) -> dict[str, Any] | None:
@@ -162,12 +178,12 @@ def _c1(claims: dict[str, Any]) -> str:
     return f"its outputs are right to {pretty(value['error'])} on at least {share:.2f} % of {_unit(value)}{with_sureness}"
 
 
-def _provided(claims: dict[str, Any]) -> str:
-    """What the established claims assume, each assumption once."""
+def _assumed(claims: dict[str, Any], trained: bool) -> str:
+    """What the established claims assume, each assumption once; what training assumes stands in its scope."""
     assumed = [
         text for claim in claims.values() if claim["established"] for text in claim.get("assumes") or ()
     ]
-    return f" This assumes that {_listed(list(dict.fromkeys(assumed)))}." if assumed else ""
+    return f"This assumes that {_listed(list(dict.fromkeys(assumed)))}." if assumed and not trained else ""
 
 
 def _unit(value: dict[str, Any]) -> str:
@@ -184,11 +200,21 @@ def _compressed(document: dict[str, Any], claims: dict[str, Any]) -> Verdict:
     if value is None:
         return Verdict("partial", "Certified error", f"{told}.")
     told += (
-        f": its outputs differ from the {other}'s by at most {pretty(100 * value['error'], 3)} % of an output's norm (of "
-        f"{pretty(value.get('floor'), 3)} where it is smaller) on at least {100 * value['fraction']:.2f} % of {_unit(value)}.{_provided(claims)}"
+        f": its outputs differ from the {other}'s by at most {_share(value['error'])} an output's norm (of "
+        f"{pretty(value.get('floor'), 3)} where it is smaller) on at least {100 * value['fraction']:.2f} % of {_unit(value)}."
     )
     tone = "good" if value["error"] <= SMALL_ERROR else "partial"
-    return Verdict(tone, "Certified error", told, scope=_scope(document, claims, False))
+    scope, assumed = _scope(document, claims, False), _assumed(claims, False)
+    return Verdict(tone, "Certified error", told, scope=scope, assumes=assumed)
+
+
+def _share(error: float) -> str:
+    """An error as a part of something: in percent, where that is easy to read.
+
+    >>> _share(0.0123), _share(1.5e-9)
+    ('1.23 % of', '1.5 × 10⁻⁹ of')
+    """
+    return f"{pretty(100 * error, 3)} % of" if error >= EASY else f"{pretty(error)} of"
 
 
 def _trained(document: dict[str, Any], claims: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ PHASES: dict[str, PhaseWords] = {
     "one more head": PhaseWords("trying one more head", "Whether what is left of the outputs shows a further head."),
     "unrelated outputs": PhaseWords("comparing with the tokens", "Whether the outputs have anything to do with the tokens."),
     "certify": PhaseWords("certifying", "The frozen answer on examples that were set aside and read once."),
-    "crude sum": PhaseWords("estimating the sum", "The sum of all Θ, roughly."),
+    "crude sum": PhaseWords("estimating the sum", "The sum of all W, roughly."),
     "carve": PhaseWords("carving the body", "Slabs that hold every Θ, cut narrower round by round."),
     "span": PhaseWords("counting heads", "The affine hull of the heads, and how many there are."),
     "search": PhaseWords("searching the hull", "Tuples of points of the hull that explain the examples."),
@@ -89,6 +89,7 @@ EVIDENCE: dict[str, str] = {
     "heavy_tails": "tokens have heavy tails",
     "own_token_enters": "a query's own token enters the outputs",
     "sequences_read": "sequences read",
+    "sequences": "sequences read",
     "equations_per_unknown": "equations per unknown",
     "floor_measured_over_computed": "noise floor, measured over computed",
     "of": "start from",
@@ -96,14 +97,20 @@ EVIDENCE: dict[str, str] = {
     "select_error": "error on examples kept apart",
     "stop": "ended because of",
     "num_heads": "heads",
-    "scalars": "numbers read so far",
-    "sequences": "queries so far",
     "loss_star": "loss of the comparator",
     "B2": "largest head norm at the start",
     "B_Phi": "largest output at the start",
     "gamma": "margin of the tangent model",
 }
 """What a figure of evidence is called in a report; one that is not here is shown with its own name."""
+
+
+ASKED: dict[str, str] = {
+    "sequences": "queries so far",
+    "tokens": "tokens asked so far",
+    "scalars": "numbers read so far",
+}
+"""What figures of evidence are called where they count queries."""
 
 
 def doing(name: str) -> str:

@@ -369,8 +369,8 @@ X, Y = np.ones((4, 3, 2)), np.ones((4, 3, 2))
     ("content", "message"),
     [
         ({"x": X}, r"must hold x and y"),
-        ({"x": X, "y": Y[:3]}, "^y: must have shape"),
-        ({"x": X[0], "y": Y[0]}, "^x: must have three axes"),
+        ({"x": X, "y": Y[:3]}, "^y: must have as many sequences as x"),
+        ({"x": X[0], "y": Y[0]}, r"^x: must have shape \(n, k, d\)"),
         ({"x": X.astype(bool), "y": Y}, "^x: must be float32 or float64"),
         ({"x": np.array([{}], object), "y": Y}, "^x: must hold numbers, not pickled objects"),
         ({"x": X[:0], "y": Y[:0]}, "^x: must not be empty"),

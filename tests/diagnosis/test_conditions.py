@@ -83,7 +83,7 @@ def test_data_alone_marks_what_needs_the_layer(seed: int) -> None:
     assert {check.status for check in unseen} == {Status.NOT_RUN}
     assert {check.code for check in unseen} >= {"theta.incoherence", "sum.cancellation", "C3.bound"}
     assert found.figures["heads"] == 2
-    assert found.advice.route == "spectral"
+    assert found.advice.route == "recover"
     assert "needs the layer" in str(found)
 
 
@@ -91,7 +91,7 @@ def test_two_tokens_are_not_enough_and_the_text_says_so(seed: int) -> None:
     layer = hard.parity(6, 2, seed=seed)
     x = data.Boolean(2, 6).sample(2000, seed=seed)
     found = conditions(x, layer(x))
-    assert found.advice.of("spectral").feasible is False
+    assert found.advice.of("recover").feasible is False
     assert "a head equals its negative" in found.advice.text
     assert found.check("tokens.keys").status is Status.FAILS
 
@@ -120,7 +120,7 @@ def test_report_in_all_forms(tmp_path, capsys, seed: int) -> None:
     assert "Use recover(x, y)" in shown
     stored = json.loads((tmp_path / "c.json").read_text())
     assert stored["schema"] == "attnlearn/conditions"
-    assert {route["route"] for route in stored["advice"]["routes"]} == {"spectral", "queries", "sculpt"}
+    assert {route["route"] for route in stored["advice"]["routes"]} == {"recover", "extract", "sculpt"}
     x = data.Gaussian(3, 5).sample(400, seed=seed)
     np.savez(tmp_path / "data.npz", x=x, y=AttentionLayer.random(2, 5, seed=seed)(x))
     assert main(["conditions", str(tmp_path / "data.npz"), "--json", "-"]) == 0
@@ -156,13 +156,13 @@ def test_queries_grow_with_what_must_be_found() -> None:
 
 def test_advice_prefers_the_first_feasible_route() -> None:
     routes = [
-        RouteAdvice("spectral", False, float("inf"), None, "two heads are equal"),
-        RouteAdvice("queries", True, 2300, 10**6, ""),
+        RouteAdvice("recover", False, float("inf"), None, "two heads are equal"),
+        RouteAdvice("extract", True, 2300, 10**6, ""),
     ]
     advice = Advice.choose(routes)
-    assert advice.route == "queries"
+    assert advice.route == "extract"
     assert advice.text == (
-        "Use extract(oracle, dim): about 2,300 queries of your choice should do. Not spectral: two heads are equal."
+        "Use extract(oracle, dim): about 2,300 queries of your choice should do. Not recover: two heads are equal."
     )
     json.dumps(advice.to_json()["text"])
 
@@ -180,7 +180,7 @@ def test_advice_on_layers_that_anybody_can_judge(name: str, seed: int) -> None:
     layer, offered, works = LAYERS[name]
     truth = layer(seed)
     verdict = conditions(truth, data.Gaussian(4, 6).sample(offered, seed=seed), seed=seed).advice.of(
-        "spectral"
+        "recover"
     )
     assert verdict.feasible == works
     assert works or verdict.needed > offered
@@ -240,6 +240,6 @@ def test_words_of_a_list_are_left_to_the_search(seed: int) -> None:
     words = rng.standard_normal((36, 12))
     for num, feasible in ((4_000, None), (150, False)):
         x = words[rng.integers(36, size=(num, 6))]
-        advice = conditions(x, layer(x), seed=seed).advice.of("spectral")
+        advice = conditions(x, layer(x), seed=seed).advice.of("recover")
         assert advice.feasible is feasible
         assert ("random starts" in advice.reason) or feasible is False

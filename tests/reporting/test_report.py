@@ -203,7 +203,7 @@ def test_the_option_of_long_commands(tmp_path: Path, capsys) -> None:
 
 
 def test_the_verdicts_of_real_runs(results) -> None:
-    assert verdict(results["recovered"]).sentence.startswith("All 2 heads of the layer were recovered: ")
+    assert verdict(results["recovered"]).sentence.startswith("Both heads of the layer were recovered: ")
     assert "remaining" in verdict(results["recovered"]).scope
     assert verdict(results["extracted"]).badge == "Certified"
     assert "noise" in verdict(results["noisy"]).sentence

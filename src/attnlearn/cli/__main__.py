@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = _warn
             return _command(words)
     except CycloptsError as error:
-        return complain(str(error), USAGE)
+        return complain(_misused(error), USAGE)
     except ValueError as error:
         return complain(str(error), USAGE)
     except OracleError as error:
@@ -63,6 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("ATTNLEARN_DEBUG"):
             raise
         return complain(f"{type(error).__name__}: {error} (ATTNLEARN_DEBUG=1 shows where)", INTERNAL)
+
+
+def _misused(error: Any) -> str:
+    """What is wrong with the words of a command; where one is missing, an example that has it."""
+    from cyclopts import MissingArgumentError
+
+    from attnlearn.cli._overview import EXAMPLES
+
+    chain = tuple(error.command_chain or ())
+    missing = isinstance(error, MissingArgumentError) and error.keyword is None
+    if missing and error.argument is not None and chain in zip(EXAMPLES):
+        return f"{error.argument.name}: must be given, for example {EXAMPLES[chain[0]][0]}"
+    return str(error)
 
 
 def _at_once(words: list[str]) -> str | None:

@@ -104,6 +104,12 @@ def _whole_model(factory: str, output: Path | None, sizes: dict[str, int | None]
     require(":" in factory, "data", "must be given, unless the layer is FILE.py:FUNCTION", None)
     require(output is not None, "output", "must name a folder when a whole model is compressed", None)
     assert output is not None
+    require(
+        options.report is None,
+        "report",
+        "must be left out for a whole model, whose results are in the folder of --output",
+        options.report,
+    )
     model, batches, *named = resolve(factory, "layer")()
     found = compress_model(
         model, batches, output, tokens=named[0] if named else None, target=options.target,

@@ -29,7 +29,12 @@ Report = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    Parameter(name=["--quiet", "-q"], negative="", help="Print nothing but one line if the command fails."),
+    Parameter(
+        name=["--quiet", "-q"],
+        negative="",
+        show_default=False,
+        help="Print nothing but one line if the command fails.",
+    ),
 ]
 Seed = Annotated[int, Parameter(name="--seed", help="Seed of everything random.")]
 

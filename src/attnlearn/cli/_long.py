@@ -87,7 +87,7 @@ class Long(Common):
     checkpoint: Annotated[Path | None, Parameter(group=RUN)] = None
     "Folder for checkpoints, so that an interrupted run can go on."
 
-    resume: Annotated[bool, Parameter(negative="", group=RUN)] = False
+    resume: Annotated[bool, Parameter(negative="", show_default=False, group=RUN)] = False
     "Go on from the checkpoint."
 
     def keywords(self, output: Path | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import textwrap
 
-ABOUT = "Learn multi-head attention layers from examples or queries, and prove what was learned."
+ABOUT = "Learn multi-head attention layers from examples or queries, and certify what was learned."
 GROUPS = {
     "Start": {
         "demo": "Recover a layer from examples alone and write its report: a first look, in seconds.",

@@ -84,6 +84,12 @@ def _whole_model(
 
     require(output is not None, "output", "must name a folder with --layers", None)
     assert output is not None
+    require(
+        options.report is None,
+        "report",
+        "must be left out for a whole model, whose results are in the folder of --output",
+        options.report,
+    )
     model, batches, *named = resolve(factory, "data")()
     console = options.console
     found = recover_model(
@@ -93,6 +99,6 @@ def _whole_model(
     )  # fmt: skip
     console.table(["block", "outcome", "certified", "heads", "error", "seconds"], found.rows())
     console.text(found.sentence)
-    console.text(f"wrote    {output / 'index.html'}")
+    console.text(f"report   {(output / 'index.html').resolve()}")
     console.json(found.to_json())
     return 0 if found.achieved else 3

@@ -40,6 +40,7 @@ def reproduce(
     from attnlearn import reproduce as figures_of
     from attnlearn._certificate import jsonable
     from attnlearn._errors import require
+    from attnlearn.reporting._reproduction import CLAIMS
 
     options = options or Common()
     require(not (short and long), "long", "cannot go with --short", long)
@@ -59,7 +60,9 @@ def reproduce(
             raise
     console = options.console
     for name, part in figures.items():
-        console.text(f"{name}: {figures_of.describe(name, part)}")
+        console.text(f"\n{CLAIMS.get(name, name)}")
+        for line in figures_of.describe(name, part).replace("; ", "\n").split("\n"):
+            console.text(f"  {line}")
 
     def draw() -> None:
         if plot is not None:

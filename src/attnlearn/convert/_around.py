@@ -114,9 +114,9 @@ def norm_of(module: Any, name: str, width: int) -> Norm:
     """The norm `name` of a module, from what it makes of two vectors."""
     import torch
 
-    from attnlearn.convert._torch import evaluation_twin
+    from attnlearn.convert._torch import evaluation_copy
 
-    norm, evidence = evaluation_twin(getattr(module, name)), f"{type(module).__name__}.{name}"
+    norm, evidence = evaluation_copy(getattr(module, name)), f"{type(module).__name__}.{name}"
     weight = getattr(norm, "weight", None)
     rows = weight.shape[0] if weight is not None and weight.ndim > 1 else 1
     if weight is not None and weight.shape[-1] != width:

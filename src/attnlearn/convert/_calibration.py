@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 CHECK_SEQUENCES, CHECK_TOKENS = 2, 5
-"""Tokens of a self-check: more than two keys (below three a head has a twin), odd, and cheap."""
+"""Tokens of a self-check: more than two keys (below three a head has an equal partner), odd, and cheap."""
 
 LAYER_COPIES = 3
 """float64 copies of Theta and W while a layer is assembled: a product, the scaled product, and what the layer keeps."""

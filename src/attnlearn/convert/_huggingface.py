@@ -20,7 +20,7 @@ from attnlearn.convert._layouts import CORES, Found, choose_block
 from attnlearn.convert._positions import layer_of, positional_blocks
 from attnlearn.convert._refusals import refuse_config, refuse_module
 from attnlearn.convert._state import layer_from_state
-from attnlearn.convert._torch import evaluation_twin, from_torch, require_same_forward
+from attnlearn.convert._torch import evaluation_copy, from_torch, require_same_forward
 
 
 def from_huggingface(
@@ -136,14 +136,14 @@ def _own_forward(block: Any, found: Found, causal: bool):
     """Tokens -> what the module's output projection puts out, before dropout, residual and LayerNorm."""
     import torch
 
-    twin = evaluation_twin(block)
-    for part in twin.modules():
+    copied = evaluation_copy(block)
+    for part in copied.modules():
         if hasattr(part, "config"):
             part.config._attn_implementation = "eager"  # a fused kernel may not run here
-    projection = twin.get_submodule(found.names["output.weight"][len(found.prefix) : -len(".weight")])
+    projection = copied.get_submodule(found.names["output.weight"][len(found.prefix) : -len(".weight")])
     captured: list[Any] = []
     projection.register_forward_hook(lambda _module, _inputs, output: captured.append(output))
-    core = getattr(twin, CORES.get(found.layout.name, ""), twin)
+    core = getattr(copied, CORES.get(found.layout.name, ""), copied)
     accepted = inspect.signature(core.forward).parameters
 
     def forward(tokens: np.ndarray) -> np.ndarray:
@@ -156,7 +156,7 @@ def _own_forward(block: Any, found: Found, causal: bool):
         try:
             with torch.no_grad():
                 mixed = core(torch.from_numpy(tokens), **options)
-                if core is not twin:  # the block around it may normalise the tokens first
+                if core is not copied:  # the block around it may normalise the tokens first
                     projection(mixed[0] if isinstance(mixed, tuple) else mixed)
         except Exception as error:  # whatever it needs besides tokens and a mask is not plain attention
             first = (str(error).splitlines() or [type(error).__name__])[0]

@@ -34,7 +34,7 @@ from attnlearn.convert._refusals import (
     WINDOW,
     refuse,
 )
-from attnlearn.convert._torch import evaluation_twin
+from attnlearn.convert._torch import evaluation_copy
 from attnlearn.scores import Bilinear, Offsets, Relative, Visible, alibi_slopes, frequencies_of
 from attnlearn.scores._rotation import PAIRINGS
 
@@ -180,13 +180,13 @@ def _own_forward(root: Any, name: str, family: Family, visible: Visible, config:
     import torch
 
     module = root.get_submodule(name)
-    twin = evaluation_twin(module)
-    for part in twin.modules():
+    copied = evaluation_copy(module)
+    for part in copied.modules():
         if hasattr(part, "config"):
             part.config._attn_implementation = "eager"
     captured: list[Any] = []
-    getattr(twin, family.output).register_forward_hook(lambda _m, _i, output: captured.append(output))
-    accepted = inspect.signature(twin.forward).parameters
+    getattr(copied, family.output).register_forward_hook(lambda _m, _i, output: captured.append(output))
+    accepted = inspect.signature(copied.forward).parameters
 
     def forward(tokens: np.ndarray) -> np.ndarray:
         x, (n, k, _) = torch.from_numpy(tokens), tokens.shape
@@ -195,10 +195,10 @@ def _own_forward(root: Any, name: str, family: Family, visible: Visible, config:
         if hidden is not None:
             mask[:, :, torch.from_numpy(hidden)] = torch.finfo(torch.float64).min
         options = {"mask" if "mask" in accepted else "attention_mask": mask}
-        options |= _positions(root, name, module, twin, family, x, config)
+        options |= _positions(root, name, module, copied, family, x, config)
         captured.clear()
         with torch.no_grad():
-            twin(x, **options)
+            copied(x, **options)
         require(len(captured) == 1, "module", "must apply its output projection once", len(captured))
         return captured[0].numpy()
 
@@ -206,7 +206,7 @@ def _own_forward(root: Any, name: str, family: Family, visible: Visible, config:
 
 
 def _positions(
-    root: Any, name: str, module: Any, twin: Any, family: Family, x: Any, config: Mapping[str, Any]
+    root: Any, name: str, module: Any, copied: Any, family: Family, x: Any, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the forward of a family takes besides tokens and mask, made by transformers."""
     import torch
@@ -230,7 +230,7 @@ def _positions(
     if family.name == "bloom":
         slopes = source.build_alibi_tensor(torch.ones(n, k), module.num_heads, torch.float64)
         return {"alibi": slopes, "residual": torch.zeros_like(x)}
-    owner = evaluation_twin(_table_owner(root, name))
+    owner = evaluation_copy(_table_owner(root, name))
     bias = owner.compute_bias(k, k)
     return {"position_bias": bias}
 

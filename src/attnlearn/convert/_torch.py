@@ -145,28 +145,28 @@ def require_same_forward(layer: AttentionLayer, own_forward: Any) -> None:
         )
 
 
-def evaluation_twin(module: Any) -> Any:
+def evaluation_copy(module: Any) -> Any:
     """A float64 copy in eval mode without hooks: the caller's module is neither changed nor observed."""
-    twin = copy.deepcopy(module).eval().cpu().double()
-    for part in twin.modules():
+    copied = copy.deepcopy(module).eval().cpu().double()
+    for part in copied.modules():
         part._forward_hooks.clear()
         part._forward_pre_hooks.clear()
-    return twin
+    return copied
 
 
 def _own_forward(module: torch.nn.MultiheadAttention, causal: bool):
     import torch
 
-    twin = evaluation_twin(module)
+    copied = evaluation_copy(module)
 
     def forward(tokens: np.ndarray) -> np.ndarray:
         x = torch.from_numpy(tokens)
-        x = x if twin.batch_first else x.transpose(0, 1)
+        x = x if copied.batch_first else x.transpose(0, 1)
         k = tokens.shape[1]
         mask = torch.triu(torch.ones(k, k, dtype=torch.bool), 1) if causal else None
         with torch.no_grad():
-            y, _ = twin(x, x, x, attn_mask=mask, need_weights=False)
-        return (y if twin.batch_first else y.transpose(0, 1)).numpy()
+            y, _ = copied(x, x, x, attn_mask=mask, need_weights=False)
+        return (y if copied.batch_first else y.transpose(0, 1)).numpy()
 
     return forward
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from attnlearn._errors import describe, require
-from attnlearn._precision import as_mask, promoted, to_numpy
+from attnlearn._errors import require
+from attnlearn._precision import as_mask, promoted
 from attnlearn._types import ArrayLike, Mask
 from attnlearn.data._base import DataModel
 from attnlearn.data._calibration import PEEK_VALUES
 from attnlearn.data._examples import ArrayPart, Chunk, Examples
 from attnlearn.data._recorded import Recorded
+from attnlearn.data._shapes import as_floats, check_shapes
 
 
 def as_examples(
@@ -52,43 +53,11 @@ def as_examples(
 def _from_arrays(x: ArrayLike, y: ArrayLike | None, mask: ArrayLike | None) -> Examples:
     require(not isinstance(y, (Examples, str, os.PathLike)), "y", "must be an array of outputs", y)
     require(y is not None, "y", "must be given when x is an array", y)
-    tokens, outputs = _floats(x, "x"), _floats(y, "y")
-    _check_ranks(tokens, outputs)
-    _check_shapes(tokens, outputs)
+    tokens, outputs = as_floats(x, "x"), as_floats(y, "y")
+    check_shapes(tokens, outputs)
     tokens, outputs = promoted(tokens, outputs)
     _check_swapped(tokens, outputs)
     return Examples([ArrayPart(Chunk(tokens, outputs, _checked_mask(mask, tokens)))])
-
-
-def _floats(value: Any, name: str) -> np.ndarray:
-    kind = str(getattr(value, "dtype", ""))
-    if "int" in kind and getattr(value, "ndim", 3) < 3:
-        rule = "must hold vectors (n, k, d), not integers (embed token ids first)"
-        raise ValueError(f"{name}: {rule}, got {describe(value)}")
-    return to_numpy(value, name)
-
-
-def _check_ranks(x: np.ndarray, y: np.ndarray) -> None:
-    if x.ndim < 3 and y.ndim == 3:
-        swap = " (are x and y swapped?)" if x.ndim < 2 else "; one sequence is x[None], y[None]"
-        require(False, "x", f"must have shape (n, k, d){swap}", x)
-    hint = "; one sequence is x[None], y[None]" if x.ndim == 2 else ""
-    require(x.ndim == 3, "x", f"must have shape (n, k, d){hint}", x)
-    hint = " (labels are for train.fit)" if y.ndim == 1 else ""
-    require(y.ndim == 3, "y", f"must have shape (n, k, d_out){hint}", y)
-
-
-def _check_shapes(x: np.ndarray, y: np.ndarray) -> None:
-    require(min(x.shape) >= 1, "x", "must not be empty", x)
-    require(min(y.shape) >= 1, "y", "must not be empty", y)
-    require(x.shape[0] == y.shape[0], "y", f"must have as many sequences as x ({x.shape[0]})", y)
-    if x.shape[1] == y.shape[1]:
-        return
-    if x.shape[2] == y.shape[1]:
-        require(False, "x", "must be (n, k, d), tokens before coordinates; try x.swapaxes(1, 2)", x)
-    if x.shape[1] == y.shape[2]:
-        require(False, "y", "must be (n, k, d_out), tokens before coordinates; try y.swapaxes(1, 2)", y)
-    require(False, "y", f"must have one row per token of x ({x.shape[1]})", y)
 
 
 def _check_swapped(x: np.ndarray, y: np.ndarray) -> None:

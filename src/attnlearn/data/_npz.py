@@ -19,9 +19,10 @@ from numpy.lib import format as npy
 
 from attnlearn._errors import require
 from attnlearn._memory import require_room
-from attnlearn._precision import promoted, to_numpy
+from attnlearn._precision import promoted
 from attnlearn.data._calibration import MAX_DEFLATE_RATIO
 from attnlearn.data._examples import ArrayPart, Chunk
+from attnlearn.data._shapes import as_floats, check_shapes
 
 _LOCAL_HEADER = 30
 """Bytes of a zip member's local header before its name."""
@@ -41,10 +42,13 @@ class _Member(NamedTuple):
 def open_npz(path: Path, memory: int | None = None) -> ArrayPart:
     """The examples of `path`, checked for shape and dtype; plainly stored ones stay on disk."""
     arrays = read_npz(path, ("x", "y"), ("mask",), mapped=True, memory=memory)
-    x, y = promoted(to_numpy(arrays["x"], "x"), to_numpy(arrays["y"], "y"))
-    chunk = Chunk(x, y, arrays.get("mask"))
-    _check(chunk)
-    return ArrayPart(chunk)
+    x, y = as_floats(arrays["x"], "x"), as_floats(arrays["y"], "y")
+    check_shapes(x, y)
+    mask = arrays.get("mask")
+    if mask is not None:
+        require(mask.dtype == np.bool_, "mask", "must be boolean", str(mask.dtype))
+        require(mask.shape == x.shape[:2], "mask", f"must have shape {x.shape[:2]}", mask)
+    return ArrayPart(Chunk(*promoted(x, y), mask))
 
 
 def read_npz(
@@ -164,13 +168,3 @@ def _map(path: Path, member: _Member) -> np.ndarray:
     order = "F" if member.fortran else "C"
     where = {"offset": start + member.begin, "shape": member.shape, "order": order}
     return np.asarray(np.memmap(path, member.dtype, mode="r", **where))
-
-
-def _check(chunk: Chunk) -> None:
-    x, y, mask = chunk
-    for name, array in (("x", x), ("y", y)):
-        require(array.ndim == 3, name, "must have three axes (sequences, tokens, coordinates)", array)
-    require(y.shape[:2] == x.shape[:2], "y", f"must have shape {x.shape[:2]} before d_out", y)
-    if mask is not None:
-        require(mask.dtype == np.bool_, "mask", "must be boolean", str(mask.dtype))
-        require(mask.shape == x.shape[:2], "mask", f"must have shape {x.shape[:2]}", mask)

@@ -48,8 +48,7 @@ class Recorded(Examples):
         rule = "must be a folder that attnlearn record or sample wrote, or an .npz file (np.savez(path, x=x, y=y))"
         there = "" if self.path.is_file() else " (no such file)"
         if there or self.path.suffix != ".npz":
-            model = "; a model takes --layers all" if ".py:" in self.path.name else ""
-            raise ValueError(f"path: {rule}{model}, got {str(self.path)!r}{there}")
+            raise ValueError(f"path: {rule}{_instead(self.path)}, got {str(self.path)!r}{there}")
         super().__init__([open_npz(self.path, memory)])
 
     def _open_folder(self) -> list[Shard]:
@@ -95,3 +94,16 @@ class Recorded(Examples):
         require(not self.masked, "path", "must hold no padding to be sampled (use chunks)", str(self.path))
         order = np.random.default_rng([require_count(seed, "seed", 0), 0x5E9]).permutation(self.num)[:num]
         return ((part.x, part.y) for part in self.chunks(chunk, order))
+
+
+def _instead(path: Path) -> str:
+    """What to do with a file that holds no examples, where its name shows what it is.
+
+    >>> _instead(Path("layer.safetensors"))
+    '; a layer gives examples by attnlearn sample, a model by attnlearn record'
+    """
+    if ".py:" in path.name:
+        return "; a model takes --layers all"
+    if path.suffix in (".safetensors", ".pt", ".pth", ".bin", ".ckpt"):
+        return "; a layer gives examples by attnlearn sample, a model by attnlearn record"
+    return ""

@@ -15,7 +15,7 @@ class RouteAdvice:
 
     `needed` counts sequences (examples, or queries); None when unknown, infinite when no number suffices.
 
-    >>> RouteAdvice("spectral", True, 1200, 10**6, "").feasible
+    >>> RouteAdvice("recover", True, 1200, 10**6, "").feasible
     True
     """
 
@@ -26,24 +26,24 @@ class RouteAdvice:
     reason: str
 
     def __str__(self) -> str:
-        unit = "queries" if self.route == "queries" else "examples"
+        unit = "queries" if self.route == "extract" else "examples"
         amount = (
             "" if self.needed is None or math.isinf(self.needed) else f" about {spoken(self.needed)} {unit}"
         )
-        size = "" if self.memory is None else f", {self.memory / 2**20:.0f} MB"
+        size = "" if self.memory is None else f" and {max(1, round(self.memory / 2**20)):,} MB"
         if self.feasible:
-            return f"{self.route}: yes,{amount}{size}" + (f" ({self.reason})" if self.reason else "")
-        verdict = "cannot be said" if self.feasible is None else "no"
-        wanted = f" It would take{amount}." if amount and self.feasible is False else ""
-        return f"{self.route}: {verdict}. {self.reason}.{wanted}"
+            return f"{self.route:<8} yes:{amount}{size}" + (f" ({self.reason})" if self.reason else "")
+        verdict = "open" if self.feasible is None else "no"
+        wanted = f"; it would take{amount}" if amount and self.feasible is False else ""
+        return f"{self.route:<8} {verdict}: {self.reason}{wanted}"
 
 
 @dataclass(frozen=True)
 class Advice:
     """The route to take (None when none should work), every route's verdict, and a sentence.
 
-    >>> print(Advice.choose([RouteAdvice("spectral", False, None, None, "two heads are equal")]).text)
-    No route should recover this layer. spectral: two heads are equal.
+    >>> print(Advice.choose([RouteAdvice("recover", False, None, None, "two heads are equal")]).text)
+    No route should recover this layer. recover: two heads are equal.
     """
 
     route: str | None
@@ -60,11 +60,11 @@ class Advice:
             lead = "No route should recover this layer" if known else "No route is known to work"
             said = "; ".join(f"{route.route}: {route.reason}" for route in routes)
             return cls(None, tuple(routes), f"{lead}. {said}.")
-        unit = "queries of your choice" if best.route == "queries" else "examples"
+        unit = "queries of your choice" if best.route == "extract" else "examples"
         call = {
-            "spectral": "recover(x, y)",
+            "recover": "recover(x, y)",
             "sculpt": 'recover(x, y, method="sculpt")',
-            "queries": "extract(oracle, dim)",
+            "extract": "extract(oracle)",
         }[best.route]
         text = f"Use {call}: about {spoken(best.needed or 0)} {unit} should do."
         return cls(best.route, tuple(routes), text + (f" Not {reasons}." if reasons else ""))

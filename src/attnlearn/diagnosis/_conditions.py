@@ -36,7 +36,7 @@ class Conditions:
 
     >>> found = conditions(AttentionLayer.random(num_heads=2, dim=6, seed=0))
     >>> found.advice.route, found.check("tokens.keys").status.value
-    ('spectral', 'holds')
+    ('recover', 'holds')
     """
 
     checks: tuple[Check, ...]
@@ -67,7 +67,7 @@ class Conditions:
         lines = [str(Certificate((), seen))]
         if unseen:
             lines.append(
-                f"  not run        {len(unseen)} conditions that need the layer's weights: {', '.join(unseen)}"
+                f"  not run        {len(unseen)} conditions need the layer's weights: {', '.join(unseen)}"
             )
         lines += [f"  {route}" for route in self.advice.routes]
         return "\n".join([*lines, self.advice.text])

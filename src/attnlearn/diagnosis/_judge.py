@@ -39,7 +39,7 @@ SAID = {
     "C3.equations": "there are fewer equations than unknowns",
     "C3.bound": "the outputs do not determine the weights (the Jacobian is singular to rounding)",
     "attention.scores": "a head's scores vary so little that its attention drowns in rounding",
-    "sculpt.capacity": "m (k - 1) exceeds d_out: no row can prove that all heads agree",
+    "sculpt.capacity": "too many heads or tokens for the size of the outputs (m(k−1) exceeds d_out), so no row can prove that all heads agree",
     "sum.cancellation": "the projections cancel in the sum",
     "attention.saturation": "attention is one-hot on these tokens",
 }
@@ -130,8 +130,8 @@ def _spectral(facts: Facts, checks: list[Check]) -> RouteAdvice:
         reason = (
             f"the weakest head that must be seen is {seen:.2g} floors high at {spoken(gap.fitted)} examples"
         )
-    size = memory("spectral", needed, k, layer.dim, layer.out_dim) if math.isfinite(needed) else None
-    return RouteAdvice("spectral", not reason, needed, size, reason)
+    size = memory("recover", needed, k, layer.dim, layer.out_dim) if math.isfinite(needed) else None
+    return RouteAdvice("recover", not reason, needed, size, reason)
 
 
 def _grows(facts: Facts) -> bool:
@@ -149,8 +149,8 @@ def _queries(facts: Facts) -> RouteAdvice:
     if not reason and head_separation(layer) < calibration.QUERIES_APART:
         reason = "two heads are so close that their Jacobians do not separate"
     reason = reason or beyond_search(layer)
-    size = memory("queries", needed, 3, layer.dim, layer.out_dim)
-    return RouteAdvice("queries", not reason, needed, size, reason)
+    size = memory("extract", needed, 3, layer.dim, layer.out_dim)
+    return RouteAdvice("extract", not reason, needed, size, reason)
 
 
 def beyond_search(layer: AttentionLayer) -> str:
@@ -191,14 +191,14 @@ def judge_data(gap: Gap, examples: Examples, keys: int, rows: tuple[Row, ...]) -
     heads = WIDTHS[0] if searched else max(gap.heads, 1)
     needed = examples_for(unknowns(heads, d, o), k * o)
     needed = needed if searched else spectral_examples(gap, unknowns(heads, d, o), k * o)
-    spectral = _from_examples(gap, examples, keys, rows, heads, needed, searched)
+    recover = _from_examples(gap, examples, keys, rows, heads, needed, searched)
     asked = query_count(heads, d, o, d)
-    open_queries = "it takes an oracle, and needs the layer to be judged"
-    queries = RouteAdvice("queries", None, asked, memory("queries", asked, 3, d, o), open_queries)
+    open_queries = "examples do not show whether an oracle would give the layer away"
+    queries = RouteAdvice("extract", None, asked, memory("extract", asked, 3, d, o), open_queries)
     carved = SAID["sculpt.capacity"] if heads * (k - 1) > o else ""
-    reason = carved or "how often heads agree needs the layer"
+    reason = carved or "how often all heads agree can be measured on the layer only"
     sculpt = RouteAdvice("sculpt", False if carved else None, None, None, reason)
-    return Advice.choose([spectral, queries, sculpt])
+    return Advice.choose([recover, queries, sculpt])
 
 
 def _from_examples(
@@ -212,25 +212,23 @@ def _from_examples(
 ) -> RouteAdvice:
     """The verdict on `recover`: feasible, not, or open (None)."""
     k, d, o = examples.tokens, examples.dim, examples.out_dim
-    size = memory("spectral", needed, k, d, o) if math.isfinite(needed) else None
+    size = memory("recover", needed, k, d, o) if math.isfinite(needed) else None
     if not rows:  # the run would end with the signals
-        return RouteAdvice(
-            "spectral", False, needed, size, Outcome[gap.stopped].reason if gap.stopped else ""
-        )
+        return RouteAdvice("recover", False, needed, size, Outcome[gap.stopped].reason if gap.stopped else "")
     if keys < FEWEST_KEYS:
-        return RouteAdvice("spectral", False, needed, size, SAID["C2.keys"])
+        return RouteAdvice("recover", False, needed, size, SAID["C2.keys"])
     if searched:
         reason = (
             f"the moment does not model these tokens; random starts are searched, for {heads} heads and more"
         )
-        return RouteAdvice("spectral", None if needed <= examples.num else False, needed, size, reason)
+        return RouteAdvice("recover", None if needed <= examples.num else False, needed, size, reason)
     if gap.stopped is None and needed <= examples.num:
-        return RouteAdvice("spectral", True, needed, size, "")
+        return RouteAdvice("recover", True, needed, size, "")
     later = any(row.runs == "if needed" and row.name.startswith("wide") for row in rows)
     enough = examples_for(unknowns(heads + 1, d, o), k * o) <= examples.num
     reason = f"{gap.heads} heads are seen, the weakest {gap.ratio:.2g} floors high"
     reason += "; random starts may find them all the same" if later and enough else ""
-    return RouteAdvice("spectral", None if later and enough else False, needed, size, reason)
+    return RouteAdvice("recover", None if later and enough else False, needed, size, reason)
 
 
 FEWEST_KEYS = 3

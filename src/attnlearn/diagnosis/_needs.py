@@ -148,11 +148,11 @@ def _match_count(whole_slice: int, num_heads: int, dim: int, out_dim: int, value
 
 
 def memory(route: str, num: float, tokens: int, dim: int, out_dim: int) -> int:
-    """Bytes of the largest arrays: cached rows (spectral), kept rows (sculpt), queries and answers in two precisions."""
+    """Bytes of the largest arrays: cached rows (recover), kept rows (sculpt), queries and answers in two precisions."""
     from attnlearn.recovery.sculpt._calibration import MOST_ROWS
 
     row = dim + out_dim
-    if route == "spectral":
+    if route == "recover":
         return int(num * tokens * row * 8 + min(num * tokens * row * 4, CACHE_BYTES))
     if route == "sculpt":
         return int(

@@ -48,7 +48,8 @@ def _source(spec: str) -> Source:
     path = rest if kind == "layer" and rest else spec
     if not os.path.exists(path) and kind != "layer":
         rule = "must be process:PROGRAM, http(s)://ADDRESS, FILE.py:FUNCTION or a layer file"
-        raise ValueError(f"oracle: {rule}, got {describe(spec)}")
+        there = "" if "//" in spec else " (no such file)"
+        raise ValueError(f"oracle: {rule}, got {describe(spec)}{there}")
     import attnlearn
 
     return LayerSource(attnlearn.load(path), name=f"layer {os.path.basename(path)}")

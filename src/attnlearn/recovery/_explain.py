@@ -9,6 +9,7 @@ rank are guessed.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ from attnlearn.recovery._trail import Trail
 from attnlearn.recovery.moment import take_moment
 from attnlearn.recovery.wide import student_work, widths
 from attnlearn.solve._split import Split
+
+WIDE = 79
+"""Letters of a line of text."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,8 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON."""
-        return {"schema": "attnlearn/explanation", "version": 1, **jsonable(asdict(self))}
+        told = str(self).split("\n  ")[0].replace("\n", " ")
+        return {"schema": "attnlearn/explanation", "version": 1, "verdict": told, **jsonable(asdict(self))}
 
     def frame(self) -> Any:
         """The rows as a pandas data frame (needs the extra `report`)."""
@@ -94,7 +99,10 @@ class Explanation:
         ]
         width = max((len(row.name) for row in self.rows), default=0)
         lines += [f"  {row.name:<{width}}  {row.runs:<9}  {row.why}" for row in self.rows]
-        return "\n".join(lines)
+        after = [""] * (len(lines) - len(self.rows)) + [" " * (width + 15)] * len(self.rows)
+        return "\n".join(
+            textwrap.fill(line, WIDE, subsequent_indent=more) for line, more in zip(lines, after)
+        )
 
 
 def explain(

@@ -51,7 +51,7 @@ class Verdict(Enum):
     ON_TARGET = "every example is within the target"
     NOISE = "an error that the input does not explain"
     MISFIT = "an error that the input explains in part"
-    MEMORISED = "the fit side was learned by heart"
+    MEMORISED = "the fit side was memorised"
     UNFINISHED = "time was up"
 
     @property

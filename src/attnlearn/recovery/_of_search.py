@@ -31,7 +31,7 @@ from attnlearn.solve.noise import unrelated
 class ResidualConnection(Proposer):
     """A residual connection left in: the wide search explains y - x, where the own token enters y about as itself.
 
-    It proposes nothing. A skip is the limit of a head that attends to its own token, so fits of y itself creep on words.
+    It proposes nothing. A skip is the limit of a head that attends to its own token, so fits of y itself hardly progress on words.
     """
 
     name: str = "residual connection"
@@ -130,7 +130,7 @@ class WideSearchLater(WideSearch):
         best, need = trail.best, trail.needs.get(FromMoment.name)
         if best is not None and not best.tentative:
             if best.verdict is Verdict.MEMORISED and signals.modelled and not signals.scarce:
-                return "the moment's heads were learned by heart, and more heads would be too"
+                return "the moment's heads memorised the fit side, and more heads would too"
             if best.verdict is Verdict.MISFIT and not best.leaves_much(signals.misfit):
                 return "the moment's heads leave too little for further ones"
             return "the moment's heads explain the outputs" if best.verdict.explains else None

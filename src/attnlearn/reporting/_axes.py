@@ -12,6 +12,8 @@ from attnlearn._numbers import power, pretty
 WIDTH, HEIGHT = 400, 260
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 46
 """Room for tick labels and axis names at 13 units of text."""
+ROW = 16
+"""Height of a further row of tick labels."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +83,29 @@ class Scale:
 
 
 def frame(
-    x: Scale, y: Scale, x_label: str, y_label: str, *, x_ticks: Sequence[tuple[float, str]] = ()
+    x: Scale,
+    y: Scale,
+    x_label: str,
+    y_label: str,
+    *,
+    x_ticks: Sequence[tuple[float, str]] = (),
+    rows: int = 1,
 ) -> str:
-    """Grid lines, ticks and names of both axes."""
+    """Grid lines, ticks and names of both axes; the ticks below take turns in `rows` rows."""
     parts = []
     for value in y.ticks():
         at = y(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
         parts.append(f'<text class="tick end" x="{LEFT - 7}" y="{at + 4}">{escape(y.label(value))}</text>')
-    for value, text in x_ticks or [(value, x.label(value)) for value in x.ticks()]:
-        at = x(value)
-        parts.append(f'<text class="tick middle" x="{at}" y="{HEIGHT - BOTTOM + 18}">{escape(text)}</text>')
+    for number, (value, text) in enumerate(x_ticks or [(value, x.label(value)) for value in x.ticks()]):
+        at, below = x(value), HEIGHT - BOTTOM + 18 + number % rows * ROW
+        parts.append(f'<text class="tick middle" x="{at}" y="{below}">{escape(text)}</text>')
     base = HEIGHT - BOTTOM
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text class="name middle" x="{middle}" y="{HEIGHT - 8}">{escape(x_label)}</text>')
+    parts.append(
+        f'<text class="name middle" x="{middle}" y="{HEIGHT - 8 + (rows - 1) * ROW}">{escape(x_label)}</text>'
+    )
     tall = (TOP + base) / 2
     parts.append(
         f'<text class="name middle" x="13" y="{tall}" transform="rotate(-90 13 {tall})">{escape(y_label)}</text>'

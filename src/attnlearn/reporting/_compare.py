@@ -90,7 +90,7 @@ def _checks(both: tuple[dict[str, Any], ...]) -> Section | None:
     rows = []
     for code in codes:
         known = [checks.get(code) for checks in found]
-        text = next(str(check.get("text") or "") for check in known if check)
+        text = next(str(check.get("text") or "") for check in known if check).rstrip(",;: ")
         cells = [f"{pretty(check.get('value'), 3)} ({check['status']})" if check else "–" for check in known]
         rows.append([code, text, *cells])
     return Section("Checks", rows=(["check", "what was measured", *NAMES], rows))

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from attnlearn._numbers import pretty
-from attnlearn.reporting._axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, frame, picture
+from attnlearn.reporting._axes import BOTTOM, HEIGHT, LEFT, RIGHT, ROW, TOP, WIDTH, Scale, frame, picture
 from attnlearn.reporting._curves import COLOURS, Series, curve, drawable, labelled_one_by_one, legend, level
 
 LOG_FROM = 20.0
 """Bars are drawn on a logarithmic axis, where that was asked for, only when they differ by more than this factor."""
+
+LINE = 44
+"""Letters of names that fit below the bars; up to twice as many stand in two rows."""
 
 Table = tuple[list[str], list[list[Any]]]
 
@@ -147,9 +150,11 @@ class Bars(Display):
             [*known, *([] if floor is None else [floor])] or [0.0, 1.0],  # type: ignore[list-item]
             HEIGHT - BOTTOM, TOP, log=wide, zero=True,
         )  # fmt: skip
-        stride = max(1, math.ceil(len(self.labels) * max((len(v) for v in self.labels), default=1) / 44))
+        letters = len(self.labels) * max((len(label) for label in self.labels), default=1)
+        rows = 2 if LINE < letters <= 2 * LINE and not self.labels[0].isdigit() else 1
+        stride = max(1, math.ceil(letters / (rows * LINE)))
         ticks = [(i + 0.5, label) for i, label in enumerate(self.labels) if i % stride == 0]
-        body = frame(x, y, self.x_label, self.y_label, x_ticks=ticks or [(0.5, "")])
+        body = frame(x, y, self.x_label, self.y_label, x_ticks=ticks or [(0.5, "")], rows=rows)
         base = HEIGHT - BOTTOM
         for i, (label, value) in enumerate(zip(self.labels, self.values)):
             if not drawable(value, self.log):
@@ -163,7 +168,7 @@ class Bars(Display):
             )
         if floor is not None:
             body += level(self.floor_label, y(floor), right=True)
-        return picture(body, self.title)
+        return picture(body, self.title, height=HEIGHT + (rows - 1) * ROW)
 
     def plot(self, ax: Any = None) -> Any:
         """The picture in matplotlib; returns the axes (needs the extra `report`)."""

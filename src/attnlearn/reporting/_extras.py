@@ -68,7 +68,9 @@ def _diagnosis(stats: dict[str, Any], document: dict[str, Any]) -> Section | Non
     return Section(
         "Why no attention layer fits",
         f"The likeliest cause is “{diagnosis['cause']}”: {told.get(diagnosis['cause'], 'no remark')}.",
-        displays=[
+        displays=[]
+        if len(causes) < 2
+        else [
             Bars(
                 "Causes, by evidence",
                 "Evidence for each cause, between 0 and 1; each is measured in its own way.",
@@ -78,7 +80,7 @@ def _diagnosis(stats: dict[str, Any], document: dict[str, Any]) -> Section | Non
                 y_label="evidence",
             )
         ],
-        facts=[(entry["name"], entry["text"]) for entry in causes],
+        facts=[(entry["name"], entry["text"]) for entry in causes] if len(causes) > 1 else [],
     )
 
 

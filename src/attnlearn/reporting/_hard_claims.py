@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnlearn.reporting._displays import Display, Lines, Series
+from attnlearn.reporting._displays import Bars, Display, Lines, Series
 
 SMALLEST = 1e-16
 """Errors below rounding are drawn at rounding, because a logarithm has no zero."""
@@ -107,10 +107,10 @@ def dial(part: dict[str, Any]) -> list[Display]:
 
 
 def learning(part: dict[str, Any]) -> list[Display]:
-    """Width of the body by round, errors, and time against the spectral route."""
+    """Width of the body by round, errors, and time beside that of the moment route."""
     points = part["points"]
     names = [f"d {p['dim']}, k {p['tokens']}, m {p['heads']}" for p in points]
-    numbers = list(range(1, len(points) + 1))
+    labels = tuple(names) if len(points) < 4 else tuple(str(number + 1) for number in range(len(points)))
     return [
         Lines(
             "Width of the body by round",
@@ -123,26 +123,27 @@ def learning(part: dict[str, Any]) -> list[Display]:
             y_label="width",
             log_y=True,
         ),
-        Lines(
-            "Errors, by problem",
-            "Against the true layer, in the order of the table; what was not reached is left out.",
-            series=tuple(
-                Series(name.replace("_", " "), numbers, [p.get(name) for p in points])
-                for name in ("crude_sum_error", "hull_error", "recovery_error")
-            ),
-            x_label="problem",
-            y_label="error",
-            log_y=True,
+        *(
+            Bars(
+                title,
+                "Against the true layer; what was not reached is left out.",
+                labels=labels,
+                values=tuple(p.get(key) for p in points),
+                x_label="problem",
+                y_label="relative error",
+                log=True,
+            )
+            for key, title in (
+                ("crude_sum_error", "Error of the sum of all W"),
+                ("hull_error", "Error of the hull of the heads"),
+                ("recovery_error", "Error of the recovered layer"),
+            )
         ),
-        Lines(
-            "Seconds, by problem",
-            "In the order of the table: " + "; ".join(names) + ".",
-            series=(
-                Series("sculpting", numbers, [p["seconds"] for p in points]),
-                Series("spectral route", numbers, [p["spectral"]["seconds"] for p in points]),
-            ),
-            x_label="problem",
-            y_label="seconds",
-            log_y=True,
+        *(
+            Bars(title, labels=labels, values=values, x_label="problem", y_label="seconds", log=True)
+            for title, values in (
+                ("Seconds of sculpting", tuple(p["seconds"] for p in points)),
+                ("Seconds of the moment route", tuple(p["spectral"]["seconds"] for p in points)),
+            )
         ),
     ]

@@ -22,6 +22,9 @@ MOST_NAMES = 24
 NAME_LENGTH = 10
 """Letters of a token's name that are written; the rest shows under the pointer."""
 
+LETTER = 7.4
+"""Room for a letter of a tick label, in units of the picture."""
+
 FLAT = 0.4
 """Shares that all lie above this part of the largest are coloured from the smallest on: from 0 they would all look the same."""
 
@@ -66,10 +69,8 @@ class Heatmap(Display):
         rows, columns = self.matrix.shape
         longest = max(rows, columns, 1)
         wide, tall = (max(SIDE * size / longest, 14.0) for size in (columns, rows))
-        margin = 26.0 + 6.2 * max(
-            (len(name[:NAME_LENGTH]) for name in self.words), default=len(str(self._size[0]))
-        )
-        below = 34.0 if not self.words else 22.0 + 6.2 * max(len(name[:NAME_LENGTH]) for name in self.words)
+        letters = max((len(name[:NAME_LENGTH]) for name in self.words), default=len(str(self._size[0])))
+        margin, below = 26.0 + LETTER * letters, 26.0 + LETTER * letters if self.words else 34.0
         left, top = margin, 8.0
         body = self._cells(left, top, wide, tall) + self._ticks(left, top, wide, tall)
         middle = top + tall / 2

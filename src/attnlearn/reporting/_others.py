@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnlearn._numbers import pretty
+from attnlearn._numbers import cell, pretty
 from attnlearn._verdict import Verdict
 from attnlearn.reporting._page import Page, check_row
 from attnlearn.reporting._sections import Section, facts, provenance_rows
@@ -13,10 +13,10 @@ from attnlearn.reporting._sections import Section, facts, provenance_rows
 def conditions_page(document: dict[str, Any]) -> Page:
     """Whether a layer can be learned, by which route, and from how much.
 
-    >>> advice = {"route": "spectral", "text": "take the spectral route", "routes": []}
+    >>> advice = {"route": "recover", "text": "use recover", "routes": []}
     >>> document = {"schema": "attnlearn/conditions", "checks": [], "figures": {}, "advice": advice}
     >>> conditions_page(document).verdict.sentence
-    'Take the spectral route.'
+    'Use recover.'
     """
     advice = document["advice"]
     text = str(advice["text"]).strip().rstrip(".")
@@ -44,7 +44,7 @@ def _route(entry: dict[str, Any]) -> dict[str, Any]:
     feasible = entry.get("feasible")
     status = "not known" if feasible is None else "should work" if feasible else "will not work"
     needed = entry.get("needed")
-    unit = "queries" if entry.get("route") == "queries" else "examples"
+    unit = "queries" if entry.get("route") == "extract" else "examples"
     text = str(entry.get("reason") or "")
     if feasible and needed is not None:
         text = f"about {pretty(round(needed))} {unit}" + (f"; {text}" if text else "")
@@ -75,7 +75,24 @@ def other_page(document: dict[str, Any]) -> Page:
             told or f"The figures that attnlearn {name} measured.",
             scope="Measured figures; nothing is certified here.",
         ),
-        sections=[Section("Figures", facts=facts(shown))],
+        sections=[*_tables(shown), Section("Figures", facts=facts(shown))],
         provenance=provenance_rows(document),
         command=str((document.get("provenance") or {}).get("command") or ""),
     )
+
+
+def _tables(values: dict[str, Any]) -> list[Section]:
+    """Lists of alike entries as tables.
+
+    >>> [table] = _tables({"rows": [{"name": "moment", "runs": "yes"}, {"name": "fit", "runs": "no"}]})
+    >>> table.rows
+    (['name', 'runs'], [['moment', 'yes'], ['fit', 'no']])
+    """
+    found = []
+    for name, entries in values.items():
+        if isinstance(entries, list) and entries and all(isinstance(entry, dict) for entry in entries):
+            columns = list(entries[0])
+            cells = [[cell(entry.get(column)) for column in columns] for entry in entries]
+            title = "What would run" if name == "rows" else name
+            found.append(Section(title, rows=([column.replace("_", " ") for column in columns], cells)))
+    return found

@@ -14,7 +14,7 @@ from attnlearn._cause import SIGNS
 from attnlearn._numbers import cell, pretty
 from attnlearn._verdict import Verdict, verdict
 from attnlearn._words import about
-from attnlearn.reporting._displays import Display
+from attnlearn.reporting._displays import Display, Lines
 from attnlearn.reporting._extras import extra_sections
 from attnlearn.reporting._figures import phase_figures
 from attnlearn.reporting._glance import Glance, glance_note, glances
@@ -145,11 +145,20 @@ def _phase(document: dict[str, Any], phase: dict[str, Any]) -> Section:
     return Section(
         phase["name"],
         text=about(phase["name"]),
-        displays=phase_figures(document, phase),
+        displays=[found for found in phase_figures(document, phase) if not lonely(found)],
         facts=facts(phase["evidence"]),
         seconds=phase["seconds"],
         skipped=str(phase["evidence"].get("skipped", "")),
     )
+
+
+def lonely(display: Display) -> bool:
+    """Whether a picture of curves has a single place across, where the numbers say as much.
+
+    >>> lonely(Lines("width", series=(Series("K", [1], [0.3]),)))
+    True
+    """
+    return isinstance(display, Lines) and len({x for one in display.series for x in one.x}) < 2
 
 
 def _provenance(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -11,6 +11,27 @@ from attnlearn.reporting._displays import Bars, Display, Lines, Series
 from attnlearn.reporting._page import Page
 from attnlearn.reporting._sections import Section, facts, provenance_rows
 
+CLAIMS: dict[str, str] = {
+    "heads": "More heads train faster, then saturate",
+    "protocol": "More heads lower the test loss: zero start, step 1.0 (Figure 2)",
+    "examples": "Test minus train loss falls like 1/n (generalization theorem)",
+    "starts": "One step from zero with random signs satisfies P1, P2 and P3 (good initialization)",
+    "unattained": "There are margins that some starts cannot attain (discussion)",
+    "attention": "Training moves attention to the relevant tokens (experiments)",
+    "bound": "The mean training loss obeys the bound (training theorem, run-verified form)",
+    "learning": "The phases of sculpting reach the layer (theorem, phases 1 to 6)",
+    "wall": "Learners fail on layers that hide a parity (lower bound)",
+    "statistical": "Statistical-query learners need exponentially many queries (lower bound)",
+    "elimination": "A learner that asks other questions is not bound",
+    "dial": "Learning gets harder from generic layers to parities",
+}
+"""The claim that each measurement is about."""
+PAGES = {
+    "optimization": "The page “Deora et al. in pictures” of the documentation judges each claim over at least five seeds.",
+    "learning": "The page “Chen & Li in pictures” of the documentation judges each claim over at least five seeds.",
+    "hardness": "The page “Chen & Li in pictures” of the documentation judges the lower bound over at least five seeds.",
+}
+
 
 def reproduce_page(document: dict[str, Any]) -> Page:
     """The papers' claims, one section each."""
@@ -18,17 +39,17 @@ def reproduce_page(document: dict[str, Any]) -> Page:
     sections = []
     for name, part in figures.items():
         if isinstance(part, dict):
-            sections.append(
-                Section(str(name), str(part.get("text") or ""), _as_far_as_known(name, part), facts(part))
-            )
+            title, text = CLAIMS.get(str(name), str(name)), str(part.get("text") or "").replace("; ", "\n")
+            sections.append(Section(title, text, _as_far_as_known(name, part), facts(part)))
+    count = f"{len(sections)} claims were" if len(sections) != 1 else "One claim was"
     return Page(
         title=f"Reproduction: {document.get('claim', '')}",
         kind="reproduce",
         verdict=Verdict(
             "partial",
             "Measured",
-            f"{len(sections)} claims of the paper were measured; each section shows the numbers.",
-            scope="Measurements support or contradict a claim for these settings; they prove nothing beyond them.",
+            f"{count} measured; each section names the claim and shows the numbers.",
+            scope=f"Measurements support or contradict a claim for these settings; they prove nothing beyond them. {PAGES.get(str(document.get('claim')), '')}",
         ),
         sections=sections,
         provenance=provenance_rows(document),

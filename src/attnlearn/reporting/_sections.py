@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnlearn._numbers import cell
-from attnlearn._words import EVIDENCE
+from attnlearn._numbers import cell, pretty
+from attnlearn._words import ASKED, EVIDENCE
 from attnlearn.reporting._displays import Display
 
 LONGEST = 12
@@ -34,23 +34,33 @@ class Section:
 
 
 def facts(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """A nested dictionary as rows of a table; long lists are cut.
+    """A nested dictionary as rows of a table; long lists are cut, and what is empty or a table of its own is left to the JSON.
 
-    >>> facts({"a": 1, "b": {"c": [1.5, 2.0]}})
+    >>> facts({"a": 1, "b": {"c": [1.5, 2.0]}, "d": None})
     [('a', '1'), ('b · c', '1.5, 2')]
     """
     rows: list[tuple[str, str]] = []
+    words = EVIDENCE | (ASKED if "scalars" in values else {})
     for name, value in values.items():
-        label = f"{prefix}{EVIDENCE.get(name, name)}".replace("_", " ")
+        label = f"{prefix}{words.get(name, name)}".replace("_", " ")
         if isinstance(value, dict):
             rows += facts(value, f"{label} · ")
-        elif isinstance(value, list) and any(isinstance(entry, list | dict) for entry in value):
-            rows.append((label, f"{len(value)} entries, in the JSON"))
+        elif value in (None, []) or (
+            isinstance(value, list) and any(isinstance(e, list | dict) for e in value)
+        ):
+            continue
         elif isinstance(value, list) and len(value) > LONGEST:
-            rows.append((label, f"{cell(value[:LONGEST])}, … ({len(value)} values)"))
+            rows.append((label, f"{_shown(value[:LONGEST])}, … ({len(value)} values)"))
         else:
-            rows.append((label, cell(value)))
+            rows.append((label, _shown(value)))
     return rows
+
+
+def _shown(value: Any) -> str:
+    """A figure with three digits; the JSON has all of them."""
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return pretty(value, 3) if isinstance(value, int | float) and not isinstance(value, bool) else cell(value)
 
 
 def provenance_rows(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ def _size(document: dict[str, Any]) -> list[Tile]:
     if not theta:
         return []
     dim = theta[-1] if is_trained(document) else theta[1]
-    return [(pretty(theta[0]), "heads", f"tokens of dimension {dim}")]
+    return [(pretty(theta[0]), "head" if theta[0] == 1 else "heads", f"tokens of dimension {dim}")]
 
 
 def _claimed(document: dict[str, Any]) -> list[Tile]:

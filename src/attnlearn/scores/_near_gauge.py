@@ -2,7 +2,7 @@
 
 With g of size (width, width), a -> a g and b -> b g^-T changes Theta(D) = a R(D) b^T by a [g, R(D)] b^T. Where g commutes with every
 R(D) this is the gauge. Where it mixes pairs of slow frequencies it is nearly one: R(D) is about 1 on them at all offsets of a short
-sequence. Two frequencies 0.01 and 0.001 leave 1e-4 of the curvature at 16 tokens, and conjugate gradients would crawl there.
+sequence. Two frequencies 0.01 and 0.001 leave 1e-4 of the curvature at 16 tokens, and conjugate gradients would hardly progress there.
 
 Model of the curvature of head i: with weights p_D of the offsets, S the second moment of the queries and C_i the curvature of the keys,
 

@@ -120,7 +120,7 @@ def check_examples(x: ArrayLike, y: ArrayLike, name: str = "") -> tuple[np.ndarr
 
     >>> check_examples(np.ones((2, 3, 4)), [1, 2])
     Traceback (most recent call last):
-    ValueError: y: must hold the labels -1 and +1 only, got [1, 2]
+    ValueError: y: must hold the labels -1 and +1 only (2 * y - 1 makes them of 0 and 1), got [1, 2]
     """
     x = to_numpy(x, f"{name}x")
     require(x.ndim == 3, f"{name}x", "must have shape (examples, tokens, dim)", x)
@@ -132,11 +132,19 @@ def check_examples(x: ArrayLike, y: ArrayLike, name: str = "") -> tuple[np.ndarr
         labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
     except ValueError:
         raise ValueError(f"{name}y: must be one label for each example, got {describe(y)}") from None
-    require(labels.shape == x.shape[:1], f"{name}y", f"must have shape ({len(x)},) as x has examples", labels)
+    require(
+        labels.shape == x.shape[:1],
+        f"{name}y",
+        f"must be one label for each of the {len(x):,} examples of x, in one axis",
+        labels,
+    )
     require(labels.dtype.kind in "iuf", f"{name}y", "must be numbers", str(labels.dtype))
     found = np.unique(labels)
     require(
-        set(found.tolist()) <= {-1, 1}, f"{name}y", "must hold the labels -1 and +1 only", found[:5].tolist()
+        set(found.tolist()) <= {-1, 1},
+        f"{name}y",
+        "must hold the labels -1 and +1 only (2 * y - 1 makes them of 0 and 1)",
+        found[:5].tolist(),
     )
     return x, labels.astype(x.dtype)
 

@@ -88,6 +88,9 @@ class LinearRoute:
         }
         if ended is Outcome.TOO_FEW_EXAMPLES:
             stats["examples_needed"] = examples_needed(fitted, problem.examples.num)
+        if ended is Outcome.NOT_ATTENTION:
+            stats["because"] = "the layer is the nearest one without a softmax"
+            stats["remedy"] = 'use method="auto" if the attention has a softmax, as that of most models does'
         return Solution(found.layer, ended, made, stats=stats)
 
 

@@ -3,7 +3,7 @@
 The cost of dropping a head leaps where the heads of the layer begin. With sixteen heads on three recorded layers of eight (51 and 127
 directions) the eighth drop cost 0.003 to 0.04 of the outputs and the ninth 0.16 to 0.21.
 Their rank shows in what is left, too: singular values of Theta and W fall behind it. With a student of rank 32 on heads of rank 16 they
-fell by 2 and by 7. Gauss-Newton at too large a rank crawls, so that rank comes first.
+fell by 2 and by 7. Gauss-Newton at too large a rank hardly progresses, so that rank comes first.
 What is left is judged on the select side after a few steps; the fit that follows takes it to the end.
 """
 

@@ -36,7 +36,7 @@ class WideFit(NamedTuple):
 
     @property
     def memorised(self) -> bool:
-        """Whether the fit side was learned by heart."""
+        """Whether the fit side was memorised."""
         return memorised(self.residual, self.select_error)
 
 

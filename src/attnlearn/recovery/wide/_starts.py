@@ -1,6 +1,6 @@
 """Starts of the wide search: layers of small random scores, with more heads than the layer probably has.
 
-With as many heads as the layer has, random starts often end in local optima, and below that number they crawl. With more the
+With as many heads as the layer has, random starts often end in local optima, and below that number they hardly progress. With more the
 fit runs straight into the truth. Strong scores of rank one, fitted with full rank, end in sharp heads that memorise the fit
 side, so every width is tried with full and with low rank.
 """

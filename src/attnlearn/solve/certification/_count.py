@@ -183,6 +183,8 @@ def _apart(distance: float | None, apart: float) -> Check:
 
 
 def _text(heads: int, scope: dict[str, float], where: str) -> str:
+    if scope["apart"] > 1:  # no two heads are so far from each other
+        return f"{heads} head{'s' * (heads > 1)} explain the outputs too roughly to exclude another number"
     return (
         f"{heads} head{'s' * (heads > 1)}: every layer that gives these outputs to {scope['outputs']:.2g}, with heads at least "
         f"{scope['apart']:.2g} apart and each at least {scope['visible']:.2g} visible on {100 * scope['fraction']:.2g} % of "

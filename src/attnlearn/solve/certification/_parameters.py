@@ -216,8 +216,8 @@ def _unbounded() -> tuple[Claim, list[Check]]:
 
 
 def _text(layer: AttentionLayer, bounds: Bounds, support: Support | None) -> str:
-    if not np.isfinite(bounds.worst):
-        return "nothing bounds the error of some Theta or W"
+    if not bounds.worst <= 1:  # larger than the matrices themselves, or not finite
+        return "nothing bounds the error of some Theta or W by less than its own norm"
     bias = bounds.worst_bias
     name = "Theta" if layer.plain_scores else "Theta(offset), at every offset seen,"
     text = f"in every such layer each {name} and W is within {bounds.worst:.3g} of the found one, "

@@ -25,7 +25,9 @@ HALF = 0.5
 CARRIED_BY = 30.0
 """Sequences of equal influence below which errors do not count as errors with mean zero, nor the normal approximation as good: a few
 foreign sequences leave about as many as they are, honest noise 250 and more of 1,500."""
-LIKE_PLANTED = "a further head is like those planted and two close heads would be found from one split in two"
+LIKE_PLANTED = (
+    "a further head is like those planted for the test (two close heads: like one head split in two)"
+)
 
 
 class _Evidence(NamedTuple):
@@ -98,7 +100,7 @@ def _head_checks(at: Setting, found: _Evidence, covered: float) -> list[Check]:
         ),
         Check.compare(
             "C2.split", found.split, calibration.DELTA, unit="probability", at_most=False,
-            text="chance of what a fit with a head split in two wins:",
+            text="chance that a fit with one head split in two wins so often:",
         ),
         Check.compare(
             "C2.further", found.limits.visible, at.accuracy, unit="relative output", text="least visible head that was seen when planted"
