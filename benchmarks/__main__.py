@@ -47,6 +47,7 @@ SUITES = (
     "training",
     "sculpt",
     "papers",
+    "text_task",
     "bounds",
     "compress",
     "whole",

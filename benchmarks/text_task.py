@@ -23,7 +23,9 @@ import numpy as np
 
 HEADS, DIM, LAYERS, LENGTH, WORDS = 8, 64, 2, 32, 2_000
 CLASSES, LEAST_WORDS, EACH = 10, 5, 150
-STEPS, FURTHER, BATCH, RATE = 250, 80, 32, 1e-3
+STEPS, FURTHER, BATCH, RATE = 200, 60, 32, 1e-3
+MERGED_ON = 400
+"""Training texts on which blocks are merged."""
 HIDDEN_WORD, PADDING = 1, 0
 
 
@@ -164,7 +166,7 @@ def merge(model: Any, heads: int, rows: Any) -> tuple[Any, list[float]]:
 
     from attnlearn.whole import compress_model
 
-    batches = [inputs(part) for part in rows.split(100)]
+    batches = [inputs(part) for part in rows[:MERGED_ON].split(50)]
     with tempfile.TemporaryDirectory() as folder:
         found = compress_model(model, batches, folder, num_heads=heads, head_dim=DIM // heads)
         if not all(block.written for block in found.blocks):

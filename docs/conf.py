@@ -51,7 +51,7 @@ copybutton_prompt_is_regexp = True
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": r"(fused_patterns|compress_model|audit_served_block)\.py$",
+    "filename_pattern": r"\.py$",
     "ignore_pattern": "__init__",
     "download_all_examples": False,
     "show_memory": False,

@@ -51,4 +51,19 @@ if solution.layer is not None:
     print("wrote    demo/layer.safetensors, demo/result.json")
 attnlearn.report(solution, folder / "report.html")
 print("\nOpen the report in a browser:\ndemo/report.html")
-sys.exit(0 if solution.certified else 3)
+
+# %%
+# Mean attention of four recovered heads: what a query at each place looks at.
+import matplotlib.pyplot as plt
+
+from attnlearn.reporting import Heatmap
+
+if solution.layer is not None:
+    patterns = solution.layer.patterns(x[:256]).mean(axis=0)
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
+    for head, ax in enumerate(axes):
+        Heatmap(f"head {head}", matrix=patterns[head], signed=False, x_label="key", y_label="query").plot(ax)
+    plt.show()
+
+if not solution.certified:
+    sys.exit(3)

@@ -162,7 +162,7 @@ def test_advice_prefers_the_first_feasible_route() -> None:
     advice = Advice.choose(routes)
     assert advice.route == "extract"
     assert advice.text == (
-        "Use extract(oracle, dim): about 2,300 queries of your choice should do. Not recover: two heads are equal."
+        "Use extract(oracle): about 2,300 queries of your choice should do. Not recover: two heads are equal."
     )
     json.dumps(advice.to_json()["text"])
 

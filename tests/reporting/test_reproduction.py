@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from attnlearn import report, reproduce
-from attnlearn.reporting._reproduction import _DISPLAYS, claim_displays, reproduce_page
+from attnlearn.reporting._reproduction import _DISPLAYS, CLAIMS, claim_displays, reproduce_page
 
 PARTS = {
     "protocol": {
@@ -22,6 +22,10 @@ PARTS = {
             }
             for h in (1, 4)
         ],
+    },
+    "planted": {
+        "trials": 2,
+        "rows": [{"heads": h, "train_loss": [0.1, 0.2], "test_loss": [0.3, 0.2]} for h in (1, 4)],
     },
     "bound": {
         "curves": {n: [1, 2] for n in ("step", "loss", "mean_loss", "bound")},
@@ -98,6 +102,16 @@ def test_every_claim_has_a_picture(name: str, tmp_path) -> None:
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
+def test_a_page_names_claims_and_keeps_the_columns_of_a_table(tmp_path) -> None:
+    table = "  d  error\n  8  0.1"
+    figures = {"learning": {"text": table, **PARTS["learning"]}}
+    document = {"schema": "attnlearn/reproduce", "version": 1, "claim": "learning", "figures": figures}
+    text = report(document, tmp_path / "report.html").read_text("utf-8")
+    assert f'<pre class="columns">{table}</pre>' in text
+    assert "One claim was measured" in text
+    assert CLAIMS["learning"] in text
+
+
 def test_intervals_are_drawn_where_they_are_known() -> None:
     (shares, cost) = claim_displays("wall", PARTS["wall"])
     assert shares.series[0].whiskers(log=False) == [(2, 0.1, 0.9)]
@@ -108,5 +122,6 @@ def test_intervals_are_drawn_where_they_are_known() -> None:
 def test_no_claim_is_forgotten() -> None:
     from attnlearn.reproduce import _hardness, _optimization
 
-    assert {*_optimization.CLAIMS, *_hardness.CLAIMS, "learning"} <= set(_DISPLAYS) == set(PARTS)
+    measured = {*_optimization.CLAIMS, *_hardness.CLAIMS, "learning"}
+    assert measured <= set(_DISPLAYS) == set(PARTS) == set(CLAIMS)
     assert reproduce.optimization.__doc__

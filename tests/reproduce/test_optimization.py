@@ -63,7 +63,9 @@ def test_starts_satisfy_their_conditions_and_exceed_the_bound(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heads", "protocol", "examples", "unattained", "attention", "bound"])
+@pytest.mark.parametrize(
+    "name", ["heads", "protocol", "planted", "examples", "unattained", "attention", "bound"]
+)
 def test_claim_runs_and_draws(name, seed, tmp_path):
     claim = CLAIMS[name](seed=seed, quick=True)
     json.dumps({key: value for key, value in claim.items() if key != "curves"}, allow_nan=False)

@@ -155,6 +155,7 @@ def _phase(document: dict[str, Any], phase: dict[str, Any]) -> Section:
 def lonely(display: Display) -> bool:
     """Whether a picture of curves has a single place across, where the numbers say as much.
 
+    >>> from attnlearn.reporting._displays import Series
     >>> lonely(Lines("width", series=(Series("K", [1], [0.3]),)))
     True
     """

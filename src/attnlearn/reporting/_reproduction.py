@@ -14,6 +14,7 @@ from attnlearn.reporting._sections import Section, facts, provenance_rows
 CLAIMS: dict[str, str] = {
     "heads": "More heads train faster, then saturate",
     "protocol": "More heads lower the test loss: zero start, step 1.0 (Figure 2)",
+    "planted": "The same on labels that a planted model made (experiments)",
     "examples": "Test minus train loss falls like 1/n (generalization theorem)",
     "starts": "One step from zero with random signs satisfies P1, P2 and P3 (good initialization)",
     "unattained": "There are margins that some starts cannot attain (discussion)",
@@ -203,6 +204,25 @@ def _protocol(part: dict[str, Any]) -> list[Display]:
     ]
 
 
+def _planted(part: dict[str, Any]) -> list[Display]:
+    heads = [row["heads"] for row in part["rows"]]
+
+    def series(name: str, label: str) -> Series:
+        runs = [row[name] for row in part["rows"]]
+        return Series(label, heads, [fmean(found) for found in runs], spread=_ends(runs))
+
+    return [
+        Lines(
+            "Loss after training",
+            f"Mean and range of {part['trials']} trials, labels of a planted model with one head.",
+            series=(series("train_loss", "training"), series("test_loss", "new examples")),
+            x_label="heads",
+            y_label="loss",
+            log_x=True,
+        )
+    ]
+
+
 def _starts(part: dict[str, Any]) -> list[Display]:
     names = tuple(part["starts"])
     return [
@@ -246,6 +266,7 @@ _DISPLAYS = {
     "heads": _heads,
     "starts": _starts,
     "protocol": _protocol,
+    "planted": _planted,
     "wall": _hard_claims.wall,
     "statistical": _hard_claims.statistical,
     "elimination": _hard_claims.elimination,

@@ -7,6 +7,7 @@
 - `unattained_claim` (`_margins.py`): margins that no start attains, at weights whose attention looks at the relevant tokens.
 - `attention_claim`: attention moves to the tokens that carry the label.
 - `protocol_claim` (`_protocol.py`): the paper's own protocol, zero start and step 1.0, by number of heads.
+- `planted_claim` (`_protocol.py`): the same question on labels that a planted model made.
 - `bound_claim`: the run-verified bound against the measured mean along training.
 
 Each runs alone in minutes on two cores; `optimization` runs all of them and says how long each took. Numbers only;
@@ -25,7 +26,7 @@ import numpy as np
 from attnlearn._precision import precision
 from attnlearn.data import TokenizedMixture
 from attnlearn.reproduce._margins import margin_bound, unattained_claim
-from attnlearn.reproduce._protocol import protocol_claim
+from attnlearn.reproduce._protocol import planted_claim, protocol_claim
 from attnlearn.training import AttentionModel, TrainConfig, bounds, fit, fit_many, loss_and_gradient
 from attnlearn.training._calibration import CURVATURE_ALLOWANCE
 from attnlearn.training._compare import tangent
@@ -42,7 +43,7 @@ def optimization(
     """All claims; `quick` runs the same code on fewer draws, `show` gets a line when a claim is measured.
 
     >>> sorted(CLAIMS)
-    ['attention', 'bound', 'examples', 'heads', 'protocol', 'starts', 'unattained']
+    ['attention', 'bound', 'examples', 'heads', 'planted', 'protocol', 'starts', 'unattained']
     """
     figures = {}
     for name, claim in CLAIMS.items():
@@ -212,6 +213,7 @@ def _loss(model: TrainedClassifier, x: np.ndarray, y: np.ndarray) -> float:
 CLAIMS = {
     "heads": heads_claim,
     "protocol": protocol_claim,
+    "planted": planted_claim,
     "examples": examples_claim,
     "starts": starts_claim,
     "unattained": unattained_claim,

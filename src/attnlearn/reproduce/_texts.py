@@ -85,6 +85,14 @@ def _protocol(claim: dict[str, Any]) -> str:
     return f"zero start, {claim['trials']} trials of {claim['steps']} steps, by number of heads, {'; '.join(parts)}"
 
 
+def _planted(claim: dict[str, Any]) -> str:
+    parts = []
+    for name in ("test_loss", "test_error"):
+        told = ", ".join(f"{row['heads']}: {np.mean(row[name]):.2g}" for row in claim["rows"])
+        parts.append(f"{name.replace('_', ' ')}: {told}")
+    return f"n = {claim['examples']}, {claim['trials']} trials of {claim['steps']} steps, by number of heads; {'; '.join(parts)}"
+
+
 def _bound(claim: dict[str, Any]) -> str:
     ratios = ", ".join(f"{ratio:.2f}" for ratio in claim["ratios"])
     return f"run-verified bound over measured mean of {len(claim['ratios'])} runs {ratios}; violations {sum(claim['violations'])}"
@@ -97,5 +105,6 @@ _TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "attention": _attention,
     "unattained": _unattained,
     "protocol": _protocol,
+    "planted": _planted,
     "bound": _bound,
 }
