@@ -1,8 +1,8 @@
 """Head count on a text task: which package of the standard library a docstring comes from, a declared substitute for SST2 with RoBERTa.
 
-A small BERT is trained for some seconds. `compress` then merges the heads of every block to 4, 2 and 1 on what the blocks see of the
-training texts, the merged weights are loaded into the same class, and every model is trained further in the same way, that with all
-8 heads too. A BERT with so many heads from the start, trained for as many steps in all, stands beside each.
+A small BERT with 8 heads is trained for some seconds. `compress` then merges the heads of every block to 4, these to 2, and these to 1,
+on what the blocks see of some training texts. The merged weights are loaded into the same class, and every model is trained further in
+the same way, that with all 8 heads too. A BERT with so many heads from the start, trained for as many steps in all, stands beside each.
 
 Names of the packages are hidden in the texts. The texts come with Python: results name its version.
 """
@@ -24,7 +24,7 @@ import numpy as np
 HEADS, DIM, LAYERS, LENGTH, WORDS = 8, 64, 2, 32, 2_000
 CLASSES, LEAST_WORDS, EACH = 10, 5, 150
 STEPS, FURTHER, BATCH, RATE = 200, 60, 32, 1e-3
-MERGED_ON = 400
+MERGED_ON = 200
 """Training texts on which blocks are merged."""
 HIDDEN_WORD, PADDING = 1, 0
 
@@ -88,20 +88,18 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     packages, found, _ = texts()
     order = np.random.default_rng([seed, 0x7E58]).permutation(len(found))
     split = torch.tensor(order[: len(order) // 4]), torch.tensor(order[len(order) // 4 :])
-    whole = trained(fresh(HEADS, seed), split[1], STEPS, seed)
-    rows = {}
+    merged, rows = trained(fresh(HEADS, seed), split[1], STEPS, seed), {}
     for heads in (8, 4, 2, 1):
-        merged, errors = (whole, []) if heads == HEADS else merge(whole, heads, split[1])
-        again = fresh(heads, seed)
-        again.load_state_dict(merged.state_dict())
+        errors: list[float] = []
+        if heads < HEADS:
+            merged, errors = merge(merged, heads, split[1])
+        begun = merged if heads == HEADS else trained(fresh(heads, seed), split[1], STEPS, seed)
         rows[str(heads)] = {
             "block_errors": errors,
             "merged": judged(merged, split[0]),
-            "tuned": judged(trained(again, split[1], FURTHER, seed + 1000), split[0]),
-            "from_the_start": judged(
-                trained(trained(fresh(heads, seed), split[1], STEPS, seed), split[1], FURTHER, seed + 1000), split[0]
-            ),
-        }  # fmt: skip
+            "tuned": judged(further(merged, heads, split[1], seed), split[0]),
+            "from_the_start": judged(further(begun, heads, split[1], seed), split[0]),
+        }
     python = ".".join(map(str, sys.version_info[:3]))
     sizes = {"train": len(split[1]), "test": len(split[0]), "guessing": 1 - 1 / len(packages)}
     return {"python": python, "packages": list(packages), **sizes, "heads": rows}
@@ -147,6 +145,13 @@ def trained(model: Any, rows: Any, steps: int, seed: int) -> Any:
         model(**inputs(chosen), labels=labels[chosen]).loss.backward()
         adam.step()
     return model.eval()
+
+
+def further(model: Any, heads: int, rows: Any, seed: int) -> Any:
+    """A copy of the model, trained for some more steps."""
+    again = fresh(heads, seed)
+    again.load_state_dict(model.state_dict())
+    return trained(again, rows, FURTHER, seed + 1000)
 
 
 def judged(model: Any, rows: Any) -> dict[str, float]:

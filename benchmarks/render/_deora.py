@@ -282,7 +282,7 @@ def text_task(suites: dict[str, Suite]) -> Claim:
     )
     for told_as, found in (
         ("So many heads from the start", start),
-        ("Merged from eight by `compress`", merged),
+        ("Merged by `compress`, eight to four to two to one", merged),
         ("Merged, then trained further", tuned),
     ):
         measured += (
