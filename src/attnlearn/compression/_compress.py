@@ -23,6 +23,7 @@ from attnlearn.compression._sides import read_sides
 from attnlearn.compression._state import Problem, State, padded, select_error
 from attnlearn.engine import Engine, Learner, Options, Progress, Run, Tools, array_hash, learn
 from attnlearn.solve._batch import example_scale
+from attnlearn.solve._white import whitening
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class Compression(Learner):
     ) -> None:
         self.layer, self.problem, self.target, self.config = layer, problem, target, config
         self.state = first_state(problem)
+        self.support = whitening(problem.sides.fit.x, problem.sides.fit.mask).support
         heads = problem.num_heads
         down_to = heads if problem.wanted.shaped else min(config.down_to, heads)
         self.phases = [*counting_phases(problem, down_to), *shaping_phases(problem)]
@@ -151,6 +153,7 @@ class Compression(Learner):
             "sequence_length": sides.fit.x.shape[1],
             "split": {"fit": sides.fit.num, "select": sides.select.num, "certify": sides.certify.num},
             "sample_inputs": SampleInputs(sides.select.x[:INPUTS], shown),
+            "support": self.support,
         }
         if found is not None:
             found = padded(found, self.problem.num_heads)

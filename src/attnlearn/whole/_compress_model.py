@@ -7,7 +7,7 @@ what it will really see. The last tenth of the batches is not recorded: on it th
 |---|---|
 | BLOCK/layer.safetensors, result.json | the smaller layer and its certificate |
 | weights.safetensors | the model's own tensors with the smaller blocks in them: they load into the same class and configuration |
-| model.json | one row for each block, and how much the model's outputs differ |
+| model.json | one row for each block, and what they do to the model's outputs: their difference, the divergence of its predictions or the cosine |
 
 A block whose result is there is not fitted again; a folder of another model, of other batches or of other sizes is refused. A certificate covers its own block on what that block sees; the difference of the model is
 measured, and nothing is claimed about it. Cost: one pass of the model for each block, and one compression. What can fail: blocks that a
@@ -34,8 +34,9 @@ from attnlearn.convert import from_huggingface, from_torch
 from attnlearn.convert._safetensors import SHARING, WRITABLE
 from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
+from attnlearn.whole._effect import Effect, effect
 from attnlearn.whole._identity import folder_of, kept_apart, place_of
-from attnlearn.whole._put_back import difference, with_blocks
+from attnlearn.whole._put_back import with_blocks
 from attnlearn.whole._recover_model import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ class SmallerBlock:
 
 @dataclass(frozen=True)
 class SmallerModel:
-    """All blocks, and the relative difference of the model's outputs on inputs that were not recorded."""
+    """All blocks, and what they do to the model's outputs on inputs that were not recorded."""
 
     model: str
     blocks: tuple[SmallerBlock, ...]
-    difference: float | None
+    effect: Effect | None
 
     @property
     def achieved(self) -> bool:
@@ -78,16 +79,17 @@ class SmallerModel:
         """What was done and what it does to the model."""
         done = sum(block.outcome is not None for block in self.blocks)
         told = f"{done} of {len(self.blocks)} blocks of {self.model} are smaller."
-        if self.difference is None:
+        if self.effect is None:
             return told
         return told + (
-            f" With them the outputs of the model differ by {pretty(self.difference)} of their norm on inputs that were not recorded:"
+            f" With them {self.effect.words} on inputs that were not recorded:"
             " measured, not certified. Each certificate covers its own block."
         )
 
     def to_json(self) -> dict[str, Any]:
         """The table and the comparison as JSON."""
-        own = {"model": self.model, "difference": self.difference, "achieved": self.achieved}
+        measured = dict.fromkeys(Effect._fields) if self.effect is None else self.effect._asdict()
+        own = {"model": self.model, **measured, "achieved": self.achieved}
         blocks = [vars(block) for block in self.blocks]
         return {"schema": "attnlearn/smaller-model", "version": 1, **own, "blocks": blocks}
 
@@ -130,7 +132,7 @@ def _compressed(
             row = replace(row, written=_wrote(state, block, layer))
         rows.append(row)
         write_json(home / "model.json", SmallerModel(name, tuple(rows), None).to_json())
-    whole = SmallerModel(name, tuple(rows), difference(model, fresh, found))
+    whole = SmallerModel(name, tuple(rows), effect(model, fresh, found))
     write_tensors(home / "weights.safetensors", state, {"format": "pt"})
     write_json(home / "model.json", whole.to_json())
     return whole
@@ -155,7 +157,7 @@ def _one(
             return SmallerBlock(block.name, str(refused)), None
         if solution.layer is None:
             return SmallerBlock(block.name, solution.verdict), None
-        solution.layer.save(saved)
+        solution.layer.save(saved, support=solution.stats.get("support"))
         write_json(result, solution.to_json(saved))
     stats = read_json(result, MOST_BYTES)
     shape = stats["stats"]["shape"]

@@ -60,30 +60,26 @@ def _evaluated(layer: AttentionLayer) -> Listener:
 
 
 def outputs_of(model: torch.nn.Module, batches: Iterable[Any]) -> np.ndarray:
-    """The first tensor that the model returns for each batch, in eval mode, as one row of numbers."""
+    """What the model returns for each batch (its logits, or the first tensor), in eval mode, as one row of numbers."""
+    return np.concatenate([part.reshape(-1) for part in rows_of(model, batches)[0]])
+
+
+def rows_of(model: torch.nn.Module, batches: Iterable[Any]) -> tuple[list[np.ndarray], bool]:
+    """The same for each batch as rows, a token or a sequence each; whether they are logits."""
     import torch
 
-    found = []
+    found, logits = [], False
     with undisturbed(model), torch.no_grad():
         for batch in batches:
             returned = run_model(model, batch)
-            tensor = next((value for value in _values(returned) if torch.is_tensor(value)), None)
+            logits = isinstance(returned, Mapping) and torch.is_tensor(returned.get("logits"))
+            values = [returned["logits"]] if logits else _values(returned)
+            tensor = next((value for value in values if torch.is_tensor(value)), None)
             require(tensor is not None, "model", "must return a tensor", type(returned).__name__)
             assert tensor is not None
-            found.append(tensor.detach().cpu().double().numpy().reshape(-1))
-    return np.concatenate(found)
-
-
-def difference(
-    model: torch.nn.Module, batches: list[Any], layers: Mapping[str, AttentionLayer]
-) -> float | None:
-    """How much the outputs of the model move when these layers take the place of its blocks, relative to their norm; None without layers."""
-    if not layers:
-        return None
-    before = outputs_of(model, batches)
-    with with_blocks(model, layers):
-        after = outputs_of(model, batches)
-    return float(np.linalg.norm(after - before) / max(np.linalg.norm(before), np.finfo(float).tiny))
+            rows = tensor.detach().cpu().double()
+            found.append(rows.reshape(-1, rows.shape[-1] if rows.ndim else 1).numpy())
+    return found, logits
 
 
 def _values(returned: Any) -> Iterable[Any]:

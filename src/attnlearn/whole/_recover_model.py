@@ -30,9 +30,9 @@ from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
 from attnlearn.recovery import recover
 from attnlearn.reporting import report
+from attnlearn.whole._effect import effect
 from attnlearn.whole._identity import folder_of, kept_apart, place_of
 from attnlearn.whole._page import write_page
-from attnlearn.whole._put_back import difference
 
 if TYPE_CHECKING:
     import torch
@@ -136,7 +136,9 @@ def _recovered(
         if layer is not None:
             found[block.name] = layer
         _write(home, WholeModel(type(model).__name__, tuple(blocks), tuple(found), None))
-    whole = WholeModel(type(model).__name__, tuple(blocks), tuple(found), difference(model, fresh, found))
+    moved = effect(model, fresh, found)
+    difference = None if moved is None else moved.difference
+    whole = WholeModel(type(model).__name__, tuple(blocks), tuple(found), difference)
     _write(home, whole)
     return whole
 
