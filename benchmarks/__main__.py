@@ -41,6 +41,7 @@ SUITES = (
     "pairs",
     "heads",
     "positions",
+    "families",
     "recorded",
     "published",
     "extract",

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnlearn import AttentionLayer, hard
+from attnlearn.scores import Offsets, Relative
 from tests.problems import _teachers as teachers
 from tests.problems._problem import FIT_FAILED, FOUND, WEAK, Problem
 
@@ -31,13 +32,19 @@ def _from_layer(name, layer, right, rng, n=4000, k=6, **options) -> Problem:
 
 
 def _from_map(
-    name, right, rng, function: Callable[[np.ndarray, AttentionLayer], np.ndarray], n=4000
+    name,
+    right,
+    rng,
+    function: Callable[[np.ndarray, AttentionLayer], np.ndarray],
+    n=4000,
+    truth: Callable[[AttentionLayer], AttentionLayer] = lambda layer: None,
 ) -> Problem:
+    """Outputs of a function that begins with a layer; `truth` is the layer with positions that it is, if it is one."""
     d, k, m = _shape(rng)
     layer = AttentionLayer.random(m, d, seed=int(rng.integers(2**31)))
     x = rng.standard_normal((2 * n, k, d))
     y = function(x, layer)
-    return Problem(name, x[:n], y[:n], None, right, (x[n:], y[n:]))
+    return Problem(name, x[:n], y[:n], truth(layer), right, (x[n:], y[n:]))
 
 
 def generic(rng):
@@ -122,17 +129,26 @@ def dropped(rng):
 
 
 def positional(rng):
+    """One slope for all heads: a layer with positions, which a learner may find by itself."""
     slope = float(rng.uniform(0.1, 1.0))
+
+    def sloped(layer: AttentionLayer) -> AttentionLayer:
+        scores = Relative(layer.form, np.full((layer.num_heads, 1), slope), Offsets("slope"))
+        return AttentionLayer.from_scores(scores, layer.w)
+
     return _from_map(
-        "positions", FIT_FAILED, rng,
+        "positions", FIT_FAILED | FOUND, rng,
         lambda x, layer: teachers.with_score_bias(layer, x, -slope * teachers.gaps(x.shape[1])),
+        truth=sloped,
     )  # fmt: skip
 
 
 def windowed(rng):
+    """Neighbours alone: a layer with a window, which a learner may find by itself."""
     return _from_map(
-        "window", FIT_FAILED, rng,
+        "window", FIT_FAILED | FOUND, rng,
         lambda x, layer: teachers.with_score_bias(layer, x, np.where(teachers.gaps(x.shape[1]) > 1, -1e9, 0.0)),
+        truth=lambda layer: layer.replace(window=2),
     )  # fmt: skip
 
 

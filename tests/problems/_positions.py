@@ -6,6 +6,7 @@ Tokens are Gaussian but for antipodal ones. What is no layer of the kind that is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,21 @@ def _as_plain(kind: str) -> Callable[[np.random.Generator], Problem]:
     def make(rng: np.random.Generator) -> Problem:
         shape = _shape(rng)
         layer = random_by_offset(kind, shape, rng)
-        options = {"num_heads": None, "causal": layer.causal}
+        options = {"num_heads": None, "causal": layer.causal, "positions": "none"}
         return _problem(f"{kind} as plain", layer, shape.tokens, rng, MISFIT, **options)
+
+    return make
+
+
+def _found(kind: str) -> Callable[[np.random.Generator], Problem]:
+    """A layer of a kind that nobody names, with a mask and a number of heads that nobody names either."""
+
+    def make(rng: np.random.Generator) -> Problem:
+        shape = _shape(rng, window=4)
+        layer = random_by_offset(kind, shape, rng)
+        options = {"num_heads": None, "causal": None}
+        problem = _problem(f"{kind}, not named", layer, shape.tokens, rng, FOUND | MISFIT, **options)
+        return replace(problem, identifiable=True)
 
     return make
 
@@ -140,4 +154,7 @@ POSITIONS: dict[str, Callable[[np.random.Generator], Problem]] = {
     "positions: rotary as relative": rotary_as_relative,
     "positions: relative as rotary": relative_as_rotary,
     "positions: too few heads": too_few_heads,
+    "positions: rotary, not named": _found("rotary"),
+    "positions: window, not named": _found("window"),
+    "positions: table, not named": _found("table"),
 }

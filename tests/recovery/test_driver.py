@@ -148,7 +148,7 @@ def test_a_fit_whose_time_was_up_is_the_best_so_far_and_stays_pending(whole):
     assert evidence["verdict"] == "UNFINISHED"
     assert stopped.best.verdict is Verdict.UNFINISHED
     assert not stopped.settled
-    assert np.array_equal(stopped.pending.weights.theta, stopped.best.weights.theta)
+    assert np.array_equal(stopped.pending.weights.layer.theta, stopped.best.weights.layer.theta)
     name, step = program(table)(stopped)
     assert name == "fit"
     ended, _ = step(whole, stopped, Tools())
@@ -186,7 +186,7 @@ def test_a_run_out_of_time_is_resumed_where_it_was(whole, tmp_path):
         )  # after the last phase nothing is left
     assert records == list(range(1, len(straight.records) + 1))
     assert named(found) == named(straight)
-    assert found.state.best.weights.theta.tobytes() == straight.state.best.weights.theta.tobytes()
+    assert found.state.best.weights.layer.theta.tobytes() == straight.state.best.weights.layer.theta.tobytes()
     assert [fit.verdict for fit in found.state.fits] == [fit.verdict for fit in straight.state.fits]
 
 

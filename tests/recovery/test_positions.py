@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, Outcome, distance, recover
+from attnlearn.engine import Tools
+from attnlearn.recovery.positions import _search
 from attnlearn.scores import Offsets, Relative, Rotary, Visible, frequencies
+from attnlearn.solve.refinement import refine
 
 M, D, K, WIDTH = 2, 6, 8, 4
 
@@ -31,7 +34,7 @@ def test_plain_recovery_names_what_it_lacks(kind, cause, causal, seed, rng):
     base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=causal)
     layer = teachers(base, rng)[kind]
     x = rng.standard_normal((4000, K, D))
-    solution = recover(x, layer(x), causal=causal, raise_on_failure=False)
+    solution = recover(x, layer(x), positions="none", causal=causal, raise_on_failure=False)
     assert not solution.certified
     assert solution.outcome is Outcome.NOT_ATTENTION
     assert solution.stats["diagnosis"]["cause"] == cause
@@ -90,22 +93,57 @@ def test_what_is_asked_for_is_checked_first(rng):
     x = rng.standard_normal((100, K, D))
     with pytest.raises(ValueError, match="positions: must be None, one of none, rotary, relative"):
         recover(x, x, positions="sinusoidal")
-    with pytest.raises(ValueError, match="num_heads: must be given with positions='rotary'"):
-        recover(x, x, positions="rotary", causal=True)
-    with pytest.raises(ValueError, match="num_heads: must leave heads of an even width"):
-        recover(x, x, positions="rotary", causal=True, num_heads=2)
     with pytest.raises(ValueError, match="positions: cannot go with start"):
         recover(x, x, positions="relative", method="wide")
 
 
-def test_a_target_that_is_met_is_success_and_a_checkpoint_is_taken(seed, rng, tmp_path):
+@pytest.mark.parametrize("kind", ["rotary", "table", "window"])
+def test_what_is_not_said_is_found(kind, seed, rng):
+    """Kind, frequencies, window, the number of heads and their width: the data say all of it."""
+    base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=True)
+    layer = teachers(base, rng)[kind]
+    x = rng.standard_normal((4000, K, D))
+    solution = recover(x, layer(x), seed=seed, raise_on_failure=False)
+    assert solution.certified
+    assert solution.layer.visible == layer.visible
+    assert type(solution.layer.form) is type(layer.form)
+    assert solution.layer.num_heads == M
+    assert distance(solution.layer, layer, offsets=layer.visible.offsets(K)).theta < 1e-8
+
+
+def test_a_target_that_is_met_is_success(seed, rng):
     base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=True)
     layer = teachers(base, rng)["table"]
     x = rng.standard_normal((1500, K, D))
-    options = {"num_heads": M, "causal": True, "seed": seed, "target": 1e-3, "checkpoint": tmp_path}
-    for _ in range(2):
-        solution = recover(x, layer(x), positions=layer.form.offsets, **options)
-        assert solution.outcome is Outcome.ON_TARGET
-        assert solution.achieved
-        assert not solution.certified
-        assert [phase.name for phase in solution.phases] == ["fits with positions", "certify"]
+    options = {"num_heads": M, "causal": True, "seed": seed, "target": 1e-3}
+    solution = recover(x, layer(x), positions=layer.form.offsets, **options)
+    assert solution.outcome is Outcome.ON_TARGET
+    assert solution.achieved
+    assert not solution.certified
+
+
+def test_an_interrupted_search_goes_on_where_it_was(seed, rng, tmp_path, monkeypatch):
+    """Time is up in the middle of the row: the next run takes the fits that were made, and ends as one run does."""
+    base = AttentionLayer.random(M, D, rank=WIDTH, seed=seed, causal=True)
+    layer = teachers(base, rng)["rotary"]
+    x = rng.standard_normal((1500, K, D))
+    options = {"num_heads": M, "causal": True, "seed": seed, "positions": layer.form.rotation}
+    straight = recover(x, layer(x), **options)
+    calls = []
+
+    def counted(*arguments, **more):
+        calls.append(arguments)
+        return refine(*arguments, **more)
+
+    monkeypatch.setattr(_search, "refine", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(Tools, "out_of_time", property(lambda tools: len(calls) > 2))
+        limits = {"time_limit": 1000.0, "raise_on_failure": False}
+        stopped = recover(x, layer(x), checkpoint=tmp_path, **limits, **options)
+    assert stopped.outcome is Outcome.BUDGET_SPENT
+    assert stopped.layer.form.rotation == layer.form.rotation
+    begun = len(calls)
+    ended = recover(x, layer(x), checkpoint=tmp_path, **options)
+    assert ended.certified
+    assert ended.layer == straight.layer
+    assert len(calls) - begun < begun + 8

@@ -48,7 +48,8 @@ def test_every_row_says_when_it_runs():
         assert len({row.name for row in table}) == len(table)
         assert all(row.when for row in table)
         assert all(isinstance(row, Proposer) for row in table)
-    assert [row.name for row in TABLES["auto"] if row.repeats] == [OneMoreHead().name]
+    repeated = [row.name for row in TABLES["auto"] if row.repeats]
+    assert repeated == ["scores with positions", OneMoreHead().name]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -264,7 +265,7 @@ def test_too_few_examples_are_reported_with_a_number_that_is_right(seed, rng):
 def test_the_moment_proposes_its_heads_with_what_was_measured(seed, rng):
     whole = problem(AttentionLayer.random(2, 8, seed=seed), tokens(rng, "normal", 3000, 5, 8))
     found = asked("moment", whole, seed=seed)
-    assert len(found.candidate.weights.theta) == 2
+    assert found.candidate.weights.heads == 2
     assert found.candidate.by == "moment"
     assert not found.candidate.tentative
     assert found.candidate.clear_view is not None
@@ -281,7 +282,7 @@ def test_the_moment_of_every_example_proposes_nothing_where_it_sees_the_same_hea
     assert found.evidence["heads"] == "no more than before"
     assert found.moment.examples == len(whole.split.fit)
     misfit = Trail(moment=SOME, fits=(made_fit(Verdict.MISFIT, 0.1),))
-    assert len(asked("moment of every example", whole, misfit, seed).candidate.weights.theta) == 2
+    assert asked("moment of every example", whole, misfit, seed).candidate.weights.heads == 2
 
 
 def test_a_suggested_number_is_tentative_and_too_many_for_the_examples_is_dropped(seed, rng):
@@ -290,7 +291,7 @@ def test_a_suggested_number_is_tentative_and_too_many_for_the_examples_is_droppe
     trail = Trail(moment=moment, needs={"moment": Need(Outcome.TOO_FEW_EXAMPLES, heads=2)})
     found = asked("suggested count", whole, trail, seed)
     assert found.evidence["heads"] == 2
-    assert len(found.candidate.weights.theta) == 2
+    assert found.candidate.weights.heads == 2
     assert found.candidate.tentative
     few = problem(AttentionLayer.random(3, 10, seed=seed), tokens(rng, "normal", 60, 5, 10))
     moment = asked("moment", few, seed=seed).moment
@@ -364,7 +365,7 @@ def test_one_more_head_is_added_to_a_misfit_and_to_noise_that_shows_one(seed, rn
         if grows:
             assert found.evidence == {"heads": 3, "start": 0}
             assert found.candidate.tentative
-            assert len(found.candidate.weights.theta) == 3
+            assert found.candidate.weights.heads == 3
         else:
             assert found.evidence == {"residual": "shows no head"}
 
@@ -373,7 +374,7 @@ def test_a_given_layer_is_the_candidate(rng):
     layer = AttentionLayer.random(2, 5, rank=1)
     whole = problem(layer, tokens(rng, "normal", 100, 4, 5).astype(np.float32).astype(np.float64))
     found = Given(layer=layer, rank=1).propose(whole, signals(whole), Trail(), Tools())
-    assert np.array_equal(found.candidate.weights.theta, layer.theta)
+    assert np.array_equal(found.candidate.weights.layer.theta, layer.theta)
     assert found.candidate.rank == 1
     assert found.evidence == {"heads": 2, "rank": 1}
 

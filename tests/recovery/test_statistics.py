@@ -94,7 +94,7 @@ def test_the_certify_side_is_not_read(rng):
     spoiled = y.copy()
     spoiled[Split.make(len(x)).certify] = np.nan
     split = problem(layer, x).split
-    found = [start(Problem(_Unchecked(x, outputs), split)).weights.theta for outputs in (y, spoiled)]
+    found = [start(Problem(_Unchecked(x, outputs), split)).weights.layer.theta for outputs in (y, spoiled)]
     assert np.array_equal(*found)
 
 

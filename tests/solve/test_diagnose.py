@@ -50,4 +50,4 @@ def test_the_likelier_kind_of_positions_is_named_first(kind: str, first: str, rn
     x = rng.standard_normal((4000, 8, 6))
     likeliest = diagnose(x, layer(x), causal=True).causes[0]
     assert likeliest.name == "position"
-    assert f'try positions="{first}"' in likeliest.text
+    assert f"{first} rather than" in likeliest.text

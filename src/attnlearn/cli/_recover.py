@@ -18,7 +18,7 @@ def recover(
     heads: int | None = None,
     method: str = "auto",
     causal: bool | None = None,
-    positions: Literal["none", "rotary", "relative"] = "none",
+    positions: Literal["found", "none", "rotary", "relative"] = "found",
     start: Path | None = None,
     accuracy: float = 0.05,
     memory: str | None = None,
@@ -41,7 +41,7 @@ def recover(
     causal
         Whether the layer is causal; found from the data when left out.
     positions
-        Whether scores depend on positions: none, rotary (the usual bases; asks for --heads) or relative (a table by offset).
+        How scores depend on positions: found (where no layer without them fits), none, rotary (the usual bases and widths of heads) or relative (a table by offset).
     start
         A layer that is nearly right (safetensors, any known layout): it is refined on the data and certified against them, without a search.
     accuracy
@@ -65,7 +65,7 @@ def recover(
         num_heads=heads,
         method=method,
         causal=causal,
-        positions=positions,
+        positions=None if positions == "found" else positions,
         start=None if start is None else attnlearn.load(start),
         accuracy=accuracy,
         memory=memory,

@@ -92,7 +92,7 @@ def conclude(
     assert isinstance(signals, Signals)
     support = None if signals.directions == examples.dim else signals.support
     held = certify_side(problem, units.members)
-    if best.verdict is Verdict.NOISE and problem.target is None:
+    if best.verdict is Verdict.NOISE and problem.target is None and best.layer.plain_scores:
         used = problem.fit_side(best.examples or None, units.members)
         noisy = certify_noisy(
             best.layer, held, used, scale=example_scale(used), accuracy=problem.accuracy, support=support,
@@ -198,4 +198,4 @@ def certify_side(problem: Problem, units: np.ndarray | None) -> Batch:
 def _fit_sample(layer: AttentionLayer, examples: Examples, rank: int | None) -> int:
     """Fit sequences on which the Jacobian may be taken: four times what it begins with; padded ones tell less."""
     scores = layer.form.of_rank(rank)
-    return 4 * int(np.ceil(sequences_wanted(scores, layer.out_dim, examples.tokens, layer.causal)))
+    return 4 * int(np.ceil(sequences_wanted(scores, layer.out_dim, examples.tokens, layer.visible)))

@@ -70,8 +70,9 @@ class Asked:
             return dataclasses.replace(trail, row=trail.row + 1), {"skipped": why}
         with tools.progress.phase(row.name):
             found = row.propose(problem, signals, trail, tools)
-        again = row.repeats and found.candidate is not None
-        evidence = dict(found.evidence)
+        again, evidence = row.repeats and found.candidate is not None, dict(found.evidence)
+        if found.unfinished is not None:
+            return dataclasses.replace(trail, unfinished=found.unfinished), evidence
         if found.need is not None:
             evidence |= {"need": found.need.outcome.name, "examples_needed": found.need.examples}
         return trail.after(row.name, found, again=again), evidence

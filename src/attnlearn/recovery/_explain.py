@@ -242,7 +242,7 @@ def look_at(problem: Problem, signals: Signals, tools: Tools, most: int) -> Look
     found = FromMoment().heads(problem, signals, moment, evidence, tools)
     if found.candidate is None:
         return Look(heads, None, clear)
-    return Look(len(found.candidate.weights.theta), found.candidate.rank, clear)
+    return Look(found.candidate.weights.heads, found.candidate.rank, clear)
 
 
 def _cheap(planned: Work) -> bool:

@@ -30,6 +30,7 @@ from attnlearn.engine import Tools, storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Candidate, Problem, Weights, memorised
 from attnlearn.recovery._signals import Signals
+from attnlearn.scores import Rotary
 from attnlearn.solve._batch import (
     Batch,
     exactness_limit,
@@ -228,13 +229,16 @@ class Fitting:
         return verdict_of(attempt, lambda: self.tested(attempt).structured)
 
     def plateau(self, attempt: Attempt) -> bool:
-        """Whether float64 outputs are exact to float32: the residual is as large as its rounding, and nothing explains it."""
+        """Whether float64 outputs are exact to float32: the residual is as large as its rounding, and nothing explains it.
+
+        Cosines of rotary positions that a model makes in float32 are the same for every input, so these may explain it.
+        """
         if self.problem.rounded_to != np.float64 or attempt.enough or attempt.refined.stop == "deadline":
             return False
         single = np.dtype(np.float32)
         floor = rounding_floor(attempt.layer, self.select, self.scale, single)
         like = calibration.DIGIT * floor <= attempt.error <= exactness_limit(floor, single)
-        return like and not self.tested(attempt).structured
+        return like and (isinstance(attempt.layer.form, Rotary) or not self.tested(attempt).structured)
 
 
 def verdict_of(attempt: Attempt, structured: Callable[[], bool]) -> Verdict:

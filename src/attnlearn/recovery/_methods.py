@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from attnlearn.recovery._proposer import Given, Proposer
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._trail import Trail
 from attnlearn.recovery.moment import choose_scale
-from attnlearn.recovery.positions import Asked, PositionsRoute
+from attnlearn.recovery.positions import Asked, WithPositions
 
 METHODS = (*TABLES, "sculpt", "linear", "spectral")
 """The names that `recover` takes; "spectral" is the name that version 0.1 had for "moment"."""
@@ -110,11 +111,13 @@ def _sculpt(config: Any, drawn: Drawn | None) -> Method:
 
 def method_with(asked: Asked) -> Method:
     """Scores with positions of the kinds that were asked for."""
+    return Method("positions", (WithPositions(asked=asked),), asked, SpectralConfig().num_examples)
 
-    def route(problem: Problem, units: Units, memory: int | None) -> Route:
-        return PositionsRoute(problem, units, asked)
 
-    return Method("positions", (), asked, SpectralConfig().num_examples, route=route)
+def without_positions(method: Method) -> Method:
+    """The same method for scores that do not depend on positions."""
+    table = tuple(row for row in method.table if not isinstance(row, WithPositions))
+    return dataclasses.replace(method, table=table)
 
 
 def _linear(config: Any) -> Method:

@@ -93,7 +93,7 @@ class EveryExample(FromMoment):
         before, best = trail.by(FromMoment.name)[-1], trail.best
         if found.candidate is None or best is None:
             return Proposal(moment=moment, evidence=found.evidence)
-        same = len(found.candidate.weights.theta) == before.proposed_heads
+        same = found.candidate.weights.heads == before.proposed_heads
         if same and not (best.verdict is Verdict.MISFIT and best.leaves_much(signals.misfit)):
             return Proposal(moment=moment, evidence=found.evidence | {"heads": "no more than before"})
         return found
@@ -131,7 +131,7 @@ class SuggestedCount(Proposer):
         if start.unexplained > 1:
             return Proposal(evidence=evidence | {"dropped": "these heads explain nothing"})
         dim, out = problem.examples.dim, problem.examples.out_dim
-        wanted = calibration.EQUATIONS_PER_UNKNOWN * unknowns(len(start.weights.theta), dim, out, start.rank)
+        wanted = calibration.EQUATIONS_PER_UNKNOWN * unknowns(start.weights.heads, dim, out, start.rank)
         if problem.equations < wanted:
             return Proposal(evidence=evidence | {"dropped": "too few equations for so many heads"})
         return Proposal(Candidate(start.weights, start.rank, self.name, tentative=True), evidence=evidence)

@@ -187,7 +187,7 @@ class OneMoreHead(Proposer):
         now = growth(origin, trail.by(self.name))
         if now.over is not None:
             return now.over
-        heads = len(now.found.weights.theta)
+        heads = now.found.weights.heads
         if heads >= calibration.WIDTHS[1]:
             return f"{heads} heads are as many as are looked for one by one"
         examples = problem.examples
@@ -205,7 +205,7 @@ class OneMoreHead(Proposer):
         much = now.found.leaves_much(signals.misfit)
         if not much and not shows_a_head(problem, signals, now.found, tools):
             return Proposal(evidence={"residual": "shows no head"})
-        heads = len(now.found.weights.theta) + 1
+        heads = now.found.weights.heads + 1
         rng = tools.rng(f"grow {heads} {now.start}")
         layer = with_random_head(signals, now.found, rng)
         candidate = Candidate(Weights.of(layer), None, self.name, tentative=True)

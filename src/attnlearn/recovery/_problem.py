@@ -18,6 +18,7 @@ from attnlearn.data import Examples
 from attnlearn.engine import storable
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._config import ACCURACY
+from attnlearn.scores import Visible, build, describe
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._split import Split, sequences_in_all
 
@@ -64,23 +65,32 @@ class Problem:
 @storable
 @dataclass(frozen=True)
 class Weights:
-    """The arrays of a layer, as a checkpoint keeps them."""
+    """The arrays of a layer, its kind of scores and its mask, as a checkpoint keeps them."""
 
-    theta: Float[np.ndarray, "m d d"]
+    scores: tuple[tuple[str, np.ndarray], ...]
+    kind: dict[str, Any]
     w: Float[np.ndarray, "m d o"]
-    query_bias: Float[np.ndarray, "m d"]
     output_bias: Float[np.ndarray, "o"]
-    causal: bool
+    visible: tuple[Any, ...]
 
     @classmethod
     def of(cls, layer: AttentionLayer) -> Weights:
         """The arrays of `layer`."""
-        return cls(**layer.parameters._asdict(), causal=layer.causal)
+        form = layer.form
+        return cls(
+            tuple(form.arrays().items()), describe(form), layer.w, layer.output_bias, tuple(layer.visible)
+        )
 
     @property
     def layer(self) -> AttentionLayer:
         """The layer with these arrays."""
-        return AttentionLayer(self.theta, self.w, self.query_bias, self.output_bias, causal=self.causal)
+        form = build(self.kind, dict(self.scores))
+        return AttentionLayer.from_scores(form, self.w, self.output_bias, causal=Visible(*self.visible))
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return len(self.w)
 
 
 @storable

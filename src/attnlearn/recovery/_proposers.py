@@ -8,6 +8,7 @@
 | moment of every example | the moment's fit is not exact, and the moment has not read every example |
 | suggested count | the moment shows heads, but not how many, or not which |
 | cause of the misfit | the best fit leaves structure |
+| scores with positions | what the best fit leaves depends on the offset of key and query |
 | wide search after the moment | nothing explains the outputs, and no known cause is in the way |
 | one more head | what the best fit leaves may be a head |
 | unrelated outputs | no layer was found |
@@ -27,6 +28,7 @@ from attnlearn.recovery._of_search import (
     WideSearchLater,
 )
 from attnlearn.recovery._proposer import Proposer
+from attnlearn.recovery.positions import WithPositions
 
 _FROM_MOMENT = (FromMoment(), EveryExample(), SuggestedCount())
 TABLES: dict[str, tuple[Proposer, ...]] = {
@@ -35,6 +37,7 @@ TABLES: dict[str, tuple[Proposer, ...]] = {
         WideSearch(),
         *_FROM_MOMENT,
         MisfitCause(),
+        WithPositions(),
         WideSearchLater(),
         OneMoreHead(),
         UnrelatedOutputs(),

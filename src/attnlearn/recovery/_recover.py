@@ -34,13 +34,13 @@ from attnlearn.recovery._driver import program
 from attnlearn.recovery._explain import planned
 from attnlearn.recovery._from_block import from_block, is_block
 from attnlearn.recovery._intake import check_range, check_start, few_distinct, independent_units
-from attnlearn.recovery._methods import Method, method_for, method_from, method_with
+from attnlearn.recovery._methods import Method, method_for, method_from, method_with, without_positions
 from attnlearn.recovery._outcome import outcome, unmet_need, weak_remedy
 from attnlearn.recovery._plan import Size, make_plan, parse_memory
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
-from attnlearn.recovery.positions import asked_for
+from attnlearn.recovery.positions import WithPositions, asked_for
 from attnlearn.solve._calibration import FEWEST_UNITS
 from attnlearn.solve._split import Split
 from attnlearn.solve.noise import precision_of
@@ -77,8 +77,9 @@ def recover(
 
     - `method`: the table of proposers, "auto", "moment", "wide" or "sculpt" (`attnlearn.explain` shows which rows would run); "linear"
       fits a `LinearAttentionLayer` by least squares.
-    - `positions`: "rotary" (usual bases; asks for `num_heads`), "relative", or a kind, a `Rotation` or `Offsets` of `attnlearn.scores`.
-      `causal` may be a `Visible` then. Claims C2 and C3 speak of Theta(offset) (docs/positions.md).
+    - `positions`: by default found, where no layer without them fits and the data show that scores depend on positions. "none" says
+      that they do not; "rotary" (usual bases and widths), "relative", or a `Rotation` or `Offsets` of `attnlearn.scores` how they do.
+      `causal` may be a `Visible`; a window is found. Claims C2 and C3 speak of Theta(offset) (docs/positions.md).
     - `start`: a layer that is nearly right. It takes the place of the search, and is refined and certified.
     - `groups`: the document of every sequence. Sequences of one document stay on one side of the split.
     - `accuracy`: claims about outputs that carry errors (noise, rounding) are established where they are at least so exact.
@@ -115,7 +116,9 @@ def recover(
     told = chosen.heads is None or num_heads in chosen.heads
     require(told, "num_heads", f"must be one of {chosen.heads} with this config", num_heads)
     asked = asked_for(positions)
-    if asked is not None:
+    if asked.kind == "none":
+        chosen = without_positions(chosen)
+    elif asked.kind is not None:
         require(device in (None, "cpu"), "device", 'must be None or "cpu" where positions are given', device)
         alone = start is None and config is None and method == "auto"
         require(alone, "positions", "cannot go with start, config or method", "one of them")
@@ -211,6 +214,7 @@ class Recovery(Learner):
             "configuration": repr(self.method.config),
             "num_heads": self.problem.num_heads,
             "causal": self.problem.causal,
+            "positions": [repr(row) for row in self.method.table if isinstance(row, WithPositions)],
             "accuracy": self.problem.accuracy,
             "groups": None if groups is None else array_hash(groups),
         }
@@ -222,7 +226,7 @@ class Recovery(Learner):
     def so_far(self, state: Trail) -> tuple[AttentionLayer | None, dict[str, Any]]:
         """The layer of the best fit."""
         stats = _stats(state, self.problem, self.method) | self.taken.known
-        return (None if state.best is None else state.best.layer), stats
+        return state.layer, stats
 
     def finished(self, state: Trail) -> bool:
         """Whether a fit leaves nothing to explain, or is on target."""

@@ -23,7 +23,7 @@ from attnlearn.recovery.moment import unmix_again
 from attnlearn.solve._batch import typical_error
 from attnlearn.solve._calibration import APART_LEAST, NEGLIGIBLE, STANDS_OUT
 from attnlearn.solve._drop import drop_order
-from attnlearn.solve._heads import head_separation, head_visibility
+from attnlearn.solve._heads import head_separation, head_visibility, offsets_of
 from attnlearn.solve.refinement import Refined
 
 SHORT = {"max_steps": calibration.SHORT_STEPS}
@@ -156,8 +156,7 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         evidence["test_of_fit"] = fitting.tested(best).to_json()
     if tools.out_of_time and not (best.enough or rounded):  # repairs that would follow were not tried
         verdict = Verdict.UNFINISHED
-    near = head_separation(refined.layer) < calibration.NEAR_HEADS
-    if verdict is Verdict.EXACT and candidate.tentative and near:
+    if verdict is Verdict.EXACT and candidate.tentative and _near(refined.layer, problem.examples.tokens):
         verdict = Verdict.NOISE  # a head too many may be hidden in two that nearly coincide
     return Fit(
         Weights.of(refined.layer.astype(problem.examples.dtype)),
@@ -167,7 +166,7 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         refined.residual,
         refined.examples,
         candidate.by,
-        len(candidate.weights.theta),
+        candidate.weights.heads,
         candidate.tentative,
         candidate.clear_view,
         {"verdict": verdict.name} | evidence,
@@ -175,6 +174,11 @@ def fit(problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) 
         fitting.tested(best).most.name if verdict is Verdict.MISFIT else None,
         "float32" if rounded else None,
     )
+
+
+def _near(layer: AttentionLayer, tokens: int) -> bool:
+    """Whether two heads nearly coincide."""
+    return head_separation(layer, offsets_of(layer, tokens)) < calibration.NEAR_HEADS
 
 
 def _repaired(fitting: Fitting, candidate: Candidate) -> tuple[Attempt, list[dict]]:
@@ -207,6 +211,8 @@ def without_duplicates(layer: AttentionLayer, rank: int | None) -> AttentionLaye
 def with_flat_heads(fitting: Fitting, best: Attempt) -> Attempt:
     """A Theta that is zero to rounding is zero: relative to its own size nothing could be said of it."""
     layer, dtype = best.layer, fitting.problem.examples.dtype
+    if not layer.plain_scores:
+        return best
     sizes = np.linalg.norm(layer.theta, axis=(1, 2))
     token = float(np.sqrt(np.mean(np.square(fitting.select.x, dtype=np.float64))))
     biases = np.linalg.norm(layer.query_bias, axis=1) / max(token, np.finfo(float).tiny)

@@ -9,10 +9,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Fit
-from attnlearn.recovery._problem import Candidate, Need
+from attnlearn.recovery._problem import Candidate, Need, Weights
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import Moment
 
@@ -29,6 +30,8 @@ class Proposal:
     moment: Moment | None = None
     body: Any = None
     evidence: dict[str, Any] = field(default_factory=dict)
+    unfinished: tuple[Weights, ...] | None = None
+    """What was done when time was up; the row is asked again then, and goes on from there."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Trail:
     needs: dict[str, Need] = field(default_factory=dict)
     moment: Moment | None = None
     body: Any = None
+    unfinished: tuple[Weights, ...] = ()
 
     @property
     def best(self) -> Fit | None:
@@ -74,6 +78,13 @@ class Trail:
         final = next((need for need in self.needs.values() if need.final), None)
         return None if final is None else f"the cause of the misfit is known: {final.cause}"
 
+    @property
+    def layer(self) -> AttentionLayer | None:
+        """The layer of the best fit, or where there is none the last one of a search that was interrupted."""
+        if self.best is not None:
+            return self.best.layer
+        return self.unfinished[-1].layer if self.unfinished else None
+
     def by(self, name: str) -> list[Fit]:
         """The fits of one proposer's candidates, in order."""
         return [fit for fit in self.fits if fit.by == name]
@@ -94,6 +105,7 @@ class Trail:
             needs=needs,
             moment=self.moment if found.moment is None else found.moment,
             body=self.body if found.body is None else found.body,
+            unfinished=(),
         )
 
 

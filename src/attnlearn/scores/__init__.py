@@ -6,7 +6,7 @@ Softmax, values, the elimination of W, Gauss-Newton and the certificate know the
 from attnlearn.scores._bilinear import Bilinear
 from attnlearn.scores._capped import Capped
 from attnlearn.scores._frequencies import Frequencies, frequencies, frequencies_of
-from attnlearn.scores._kinds import build, describe, words
+from attnlearn.scores._kinds import blurred, build, describe, words
 from attnlearn.scores._normalised import Normalised
 from attnlearn.scores._offsets import Offsets, alibi_slopes
 from attnlearn.scores._protocol import Curvature, Held, Preconditioner, Scores, Shown
@@ -34,6 +34,7 @@ __all__ = [
     "Visible",
     "alibi_slopes",
     "as_visible",
+    "blurred",
     "build",
     "describe",
     "frequencies",

@@ -5,7 +5,7 @@ A member that is made around another one names it as its `base`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnlearn._errors import require
@@ -16,6 +16,7 @@ from attnlearn.scores._normalised import Normalised
 from attnlearn.scores._protocol import Held
 from attnlearn.scores._relative import Relative
 from attnlearn.scores._rotary import Rotary
+from attnlearn.scores._rotation import HARDLY
 from attnlearn.scores._sinks import Sinks
 
 MEMBERS: dict[str, Any] = {
@@ -65,6 +66,26 @@ def _kind(description: Mapping[str, Any]) -> Any:
     known = isinstance(kind, str) and kind in MEMBERS
     require(known, "scores", f"must be one of {', '.join(MEMBERS)}", kind)
     return MEMBERS[str(kind)]
+
+
+def blurred(scores: Held, offsets: Sequence[float]) -> str | None:
+    """What these offsets cannot tell apart, for people; None if it is nothing.
+
+    >>> import numpy as np
+    >>> from attnlearn.scores._rotation import Rotation
+    >>> blurred(Rotary(np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), Rotation((0.01, 0.001))), range(-5, 1))
+    'frequencies of 0.01, 0.001 turn by less than 0.1 there, so their parts of Theta are known as a sum'
+    """
+    while isinstance(scores, Around):
+        scores = scores.base
+    if not isinstance(scores, Rotary):
+        return None
+    rotation, reach = scores.rotation, max(abs(offset) for offset in offsets)
+    slow = [*rotation.slow(reach), *([0.0] if rotation.still else [])]
+    if len(slow) <= 1:
+        return None
+    numbers = ", ".join(f"{number:.2g}" for number in slow)
+    return f"frequencies of {numbers} turn by less than {HARDLY} there, so their parts of Theta are known as a sum"
 
 
 def words(scores: Held) -> str:

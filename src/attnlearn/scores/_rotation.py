@@ -14,6 +14,8 @@ import numpy as np
 from attnlearn._errors import require
 
 PAIRINGS = ("half-split", "interleaved")
+HARDLY = 0.1
+"""Angle, in radians, below which a turn is hardly one."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,14 @@ class Rotation:
     def width(self) -> int:
         """Coordinates of a head."""
         return 2 * self.pairs + self.still
+
+    def slow(self, reach: float) -> tuple[float, ...]:
+        """Frequencies that turn by less than `HARDLY` at offsets up to `reach`: cosines of one within half a per cent.
+
+        >>> Rotation((1.0, 0.01, 0.001)).slow(8)
+        (0.01, 0.001)
+        """
+        return tuple(number for number in self.frequencies if abs(number) * reach < HARDLY)
 
     def angles(self, positions: np.ndarray) -> np.ndarray:
         """Angles (..., pairs) at positions (...), in float64."""

@@ -15,12 +15,39 @@ Cost: one product of tokens for each pair and each of a few g, h.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from attnlearn.solve import _calibration as calibration
 
 SKETCHES = calibration.TRIES
 """Pairs of random directions g, h."""
+
+
+class Footprints(NamedTuple):
+    """The shares of the linear influence and of what keys and query make together that differ by offset, and the reach of a window.
+
+    >>> Footprints(linear=0.1, met=0.4, reach=None).turned
+    True
+    """
+
+    linear: float
+    met: float
+    reach: int | None
+
+    @property
+    def turned(self) -> bool:
+        """Whether positions rather turn queries and keys than add a number: rotary turns hardly move the linear influence."""
+        return self.met > self.linear
+
+
+def footprints(
+    x: np.ndarray, y: np.ndarray, half: np.ndarray, influence: tuple[np.ndarray, np.ndarray], causal: bool
+) -> Footprints:
+    """All three, from examples, the half that each belongs to, and the influences of both halves."""
+    linear, met = linear_share(*influence, causal), met_share(x, y, half, causal)
+    return Footprints(linear, met, window_reach(*influence, causal))
 
 
 def pairs_seen(k: int, causal: bool) -> np.ndarray:

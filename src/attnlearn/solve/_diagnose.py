@@ -25,7 +25,7 @@ import numpy as np
 
 from attnlearn._types import Mask, Outputs, Tokens
 from attnlearn.solve import _calibration as calibration
-from attnlearn.solve._by_offset import linear_share, met_share, window_reach
+from attnlearn.solve._by_offset import Footprints, footprints
 from attnlearn.solve._tokens import unexplained
 
 
@@ -51,6 +51,8 @@ class Diagnosis:
     """
 
     causes: tuple[Cause, ...]
+    offsets: Footprints | None = None
+    """What depends on the offset of key and query; None where the examples are too few to tell."""
 
     @property
     def cause(self) -> str:
@@ -78,15 +80,15 @@ def diagnose(x: Tokens, y: Outputs, mask: Mask | None = None, causal: bool = Fal
     x, y = (array[: calibration.LOOK_MOST].astype(np.float64) for array in (x, y))
     _, same = np.unique(np.ascontiguousarray(x.reshape(len(x), -1)), axis=0, return_inverse=True)
     same = same.ravel()
-    causes = [_noise(same, y), _normalised(y)]
+    causes, shown = [_noise(same, y), _normalised(y)], None
     # Equal inputs go to the same half, or the halves' errors would not be independent.
     first, second = (_influence(x[same % 2 == half], y[same % 2 == half]) for half in (0, 1))
     if first is not None and second is not None and x.shape[1] >= calibration.LEAST_KEYS:
-        causes += [_residual(first, second, causal)]
-        causes += [_window(first, second, causal), _position(x, y, same % 2, (first, second), causal)]
+        shown = footprints(x, y, same % 2, (first, second), causal)
+        causes += [_residual(first, second, causal), _window(shown), _position(shown)]
         if not causal:
             causes += [_causal(x, y)]
-    return Diagnosis(tuple(sorted((c for c in causes if c is not None), key=lambda c: -c.evidence)))
+    return Diagnosis(tuple(sorted((c for c in causes if c is not None), key=lambda c: -c.evidence)), shown)
 
 
 def _influence(x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
@@ -145,27 +147,21 @@ def _causal(x: np.ndarray, y: np.ndarray) -> Cause:
     )
 
 
-def _window(first: np.ndarray, second: np.ndarray, causal: bool) -> Cause:
-    reach = window_reach(first, second, causal)
-    if reach is None:
+def _window(shown: Footprints) -> Cause:
+    if shown.reach is None:
         return Cause("window", 0.0, "tokens at every distance matter")
-    return Cause("window", 1.0, f"rows do not depend on tokens at distance {reach} or more: a sliding window")
-
-
-def _position(
-    x: np.ndarray, y: np.ndarray, half: np.ndarray, influence: tuple[np.ndarray, np.ndarray], causal: bool
-) -> Cause:
-    linear = linear_share(*influence, causal)
-    met = met_share(x, y, half, causal)
-    rotary, relative = 'positions="rotary" with num_heads=', 'positions="relative"'
-    share, how, try_first, then = max(
-        (linear, "of the linear influence", relative, rotary),
-        (met, "of how keys meet their query", rotary, relative),
+    return Cause(
+        "window", 1.0, f"rows do not depend on tokens at distance {shown.reach} or more: a sliding window"
     )
+
+
+def _position(shown: Footprints) -> Cause:
+    share, how = max((shown.linear, "of the linear influence"), (shown.met, "of how keys meet their query"))
+    likelier = "rotary rather than relative" if shown.turned else "relative rather than rotary"
     return Cause(
         "position",
         float(np.clip(share / calibration.FEW, 0.0, calibration.NEARLY_ALL)),
-        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position; try {try_first}, then {then}",
+        f"{100 * max(0.0, share):.0f} % {how} depends on the offset: scores depend on position, {likelier}",
     )
 
 

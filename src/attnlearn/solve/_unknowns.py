@@ -34,6 +34,8 @@ def unknowns(heads: int, dim: int, out_dim: int, rank: int | None = None) -> int
 
 def layer_unknowns(layer: AttentionLayer, rank: int | None) -> int:
     """Free parameters of a layer like this one."""
+    if not layer.plain_scores:
+        return layer.form.unknowns() + layer.w.size + layer.output_bias.size
     return unknowns(layer.num_heads, layer.dim, layer.out_dim, rank)
 
 

@@ -38,7 +38,7 @@ def test_result_does_not_depend_on_the_number_of_threads(monkeypatch, rng):
     results = []
     for threads in (1, 3):
         monkeypatch.setattr("attnlearn.engine._threads.own_threads", lambda threads=threads: threads)
-        results.append(start(whole).weights.theta)
+        results.append(start(whole).weights.layer.theta)
     assert np.array_equal(*results)
 
 

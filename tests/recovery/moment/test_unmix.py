@@ -38,7 +38,7 @@ def test_other_output_dimension_and_masks(seed, rng):
     mask = np.arange(7) < rng.integers(4, 8, size=len(x))[:, None]
     whole = problem(layer, x, mask=mask)
     begun = start(whole, seed)
-    assert len(begun.weights.theta) == 3
+    assert begun.weights.heads == 3
     assert score_error(signals(whole, seed), layer, begun.weights.layer).max() < 0.35
 
 
@@ -50,7 +50,7 @@ def test_correlated_normalized_tokens(seed, rng):
     x /= x.std(axis=2, keepdims=True)
     whole = problem(layer, x)
     begun = start(whole, seed)
-    assert len(begun.weights.theta) == 6
+    assert begun.weights.heads == 6
     assert score_error(signals(whole, seed), layer, begun.weights.layer).max() < 0.5
 
 

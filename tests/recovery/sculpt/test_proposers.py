@@ -52,7 +52,7 @@ def test_the_last_phase_gives_the_candidate_and_says_whether_it_is_done(refine, 
         return with_answer(state, reached=reached), {"heads": 2}
 
     found = asked(phase(search, last=True, config=SculptConfig(refine=refine)))
-    assert np.array_equal(found.candidate.weights.theta, TRUTH.theta)
+    assert np.array_equal(found.candidate.weights.layer.theta, TRUTH.theta)
     assert found.candidate.refined is done
     assert found.candidate.tentative is not done
     early = asked(phase(search))

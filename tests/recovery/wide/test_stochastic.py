@@ -74,7 +74,7 @@ def test_a_resumed_descent_ends_where_the_whole_one_does(rng):
     begin = student(rng)
 
     def fresh() -> Student:
-        return Student.of(tuple(array.copy() for array in begin.arrays))
+        return begin.like(tuple(array.copy() for array in begin.arrays))
 
     whole = descend(here, fresh(), course, first := Kept(), "s")
     assert first.saved[20]["step"] == 21
@@ -115,7 +115,7 @@ def test_adam_moves_every_number_by_about_the_rate(rng):
 def test_dropping_a_silent_head_costs_nothing_and_any_other_what_a_refit_leaves(rng, padded):
     here = source(rng, padded)
     begin = student(rng)
-    truth = Student.of(tuple(array.copy() for array in begin.arrays))
+    truth = begin.like(tuple(array.copy() for array in begin.arrays))
     truth.outputs[1] = 0
     every = here.chunk(np.arange(len(here.x)))
     exact = residual(truth, every, seen(truth, every, False).columns).reshape(every.y.shape) + every.y

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlearn import AttentionLayer
 from attnlearn.recovery.wide._student import Student, residual, seen, slope
 from attnlearn.solve._chunks import Chunk
 
@@ -23,7 +22,8 @@ def chunk(rng: np.random.Generator, padded: bool) -> Chunk:
 
 def double(rng: np.random.Generator) -> Student:
     student = Student.random(HEADS, RANK, DIM, OUT, 1.0, rng)
-    return Student.of(tuple(array.astype(float) + 0.1 for array in student.arrays))
+    double = student._replace(scores=student.scores.astype(float))
+    return double.like(tuple(array.astype(float) + 0.1 for array in student.arrays))
 
 
 def squares(student: Student, some: Chunk, causal: bool) -> float:
@@ -42,7 +42,7 @@ def test_the_slope_is_half_the_derivative_of_the_squares(rng, padded, causal):
         sides = []
         for step in (1e-5, -1e-5):
             moved = [*arrays[:place], arrays[place] + step * direction, *arrays[place + 1 :]]
-            sides.append(squares(Student.of(tuple(moved)), some, causal))
+            sides.append(squares(student.like(tuple(moved)), some, causal))
         assert 2 * np.vdot(found, direction) == pytest.approx(
             (sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-6
         )
@@ -52,7 +52,7 @@ def test_the_slope_is_half_the_derivative_of_the_squares(rng, padded, causal):
 def test_a_student_is_the_layer_of_its_parameters(rng, causal):
     some, student = chunk(rng, padded=True), double(rng)
     mean, spread = rng.standard_normal(OUT), 3.0
-    layer = AttentionLayer(*student.parameters(mean, spread), causal=causal)
+    layer = student.layer(mean, spread, causal)
     said = residual(student, some, seen(student, some, causal).columns) + some.y.reshape(-1, OUT)
     real = some.keep.astype(bool)
     np.testing.assert_allclose(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn._attention import Parameters
+from attnlearn._layer import AttentionLayer
 from attnlearn._summary import effective_ranks
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
@@ -74,4 +75,5 @@ def unmix(problem: Problem, signals: Signals, moment: Moment, counted: Counted, 
         Parameters(theta, np.zeros((*theta.shape[:2], out)), query_bias, np.zeros(out))
     )
     swapped = not agreed and bool(np.median(effective) < calibration.EFFECTIVE_RANK)
-    return Heads(Weights(*outside, signals.causal), rank, unexplained, swapped, evidence)
+    layer = AttentionLayer(*outside, causal=signals.causal)
+    return Heads(Weights.of(layer), rank, unexplained, swapped, evidence)

@@ -1,8 +1,8 @@
-"""The search for a layer of given kinds of scores: more heads than it has, from random scores, then fewer, then exact.
+"""The search for a layer of one family of scores: more heads than it has, from random scores, then fewer, then exact.
 
 | step | what it does |
 |---|---|
-| wide | Gauss-Newton from small random scores, with half as many heads again as are given, or eight |
+| wide | Gauss-Newton from small random scores, with half as many heads again as are given, or eight; in many directions `_student` |
 | fewer | the heads before whose loss the cost of a drop leaps (`solve/_drop`), refined on |
 | kind | where several frequencies are to be tried: those that fit best after the same few steps from there |
 | orient | for rotary scores: the slowest pair of a head conjugated, one head after the other |
@@ -11,12 +11,14 @@
 coordinates, and a change of basis g moves G to g G g^-1. These G form two pieces, for det g > 0 and det g < 0, and no step of a descent
 leads from one to the other. A fit in the wrong piece stops short of exact (residual 1e-3 at frequencies 0.01 and 0.001 and 16 tokens).
 Conjugating one slow pair of the head leads to the other piece.
+
+Every step is a call of `refine` that follows from the ones before, so an interrupted search keeps their results and goes on from there.
 Can fail: starts that all end in local optima.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,13 +26,15 @@ import numpy as np
 from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
-from attnlearn.recovery._problem import Problem
+from attnlearn.recovery._problem import Problem, Weights
+from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.positions import _calibration as own
-from attnlearn.recovery.positions._kinds import Kind
+from attnlearn.recovery.positions._kinds import Family
+from attnlearn.recovery.positions._starts import conjugated, random_scores, recast
+from attnlearn.recovery.positions._student import Descent
 from attnlearn.recovery.wide._prune import likeliest
-from attnlearn.scores import Bilinear, Relative, Rotary, Rotation, Visible, words
+from attnlearn.scores import Rotary, Rotation, words
 from attnlearn.solve._batch import exactness_limit, example_scale, rounding_floor, typical_error, unit_errors
-from attnlearn.solve._calibration import TRIES
 from attnlearn.solve._drop import drop_order
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve.refinement import RefineConfig, refine
@@ -49,59 +53,73 @@ class Found(NamedTuple):
 
 
 class Search:
-    """The examples of one problem, kinds of scores of one shape and a mask, and fits of them."""
+    """The examples of one problem, a family of scores, and fits of them; `done` holds the fits of an interrupted search."""
 
-    def __init__(self, problem: Problem, kinds: list[Kind], visible: Visible, tools: Tools) -> None:
-        self.problem, self.kinds, self.visible, self.tools = problem, kinds, visible, tools
-        self.wanted = problem.num_heads
+    def __init__(
+        self,
+        problem: Problem,
+        signals: Signals,
+        family: Family,
+        tools: Tools,
+        name: str,
+        done: tuple[Weights, ...] = (),
+    ) -> None:
+        self.problem, self.family, self.tools, self.name = problem, family, tools, name
+        self.wanted, self.visible = problem.num_heads, family.visible
         self.dim, self.out = problem.examples.dim, problem.examples.out_dim
         self.heads = calibration.WIDTHS[0] if self.wanted is None else -(-3 * self.wanted // 2)
-        likely = random_scores(kinds[0], self.heads, self.dim, tools.rng("size"))
+        self.descent = Descent(problem, signals, family, tools) if signals.many else None
+        self.start = random_scores(family.kinds[0], self.heads, self.dim, tools.rng(name))
         tokens = problem.examples.tokens
-        self.fit = problem.fit_side(2 * int(np.ceil(sequences_wanted(likely, self.out, tokens, visible))))
-        self.fit = self.fit.astype(np.float64)
+        wanted = sequences_wanted(self.start, self.out, tokens, self.visible)
+        self.fit = problem.fit_side(2 * int(np.ceil(wanted))).astype(np.float64)
         self.select, self.scale = problem.select_side(), example_scale(self.fit)
+        self.done, self.place = list(done), 0
 
-    def run(self) -> tuple[Found, list[dict[str, Any]]]:
-        """The first exact fit, or the one with the smallest select error; and every start for the report."""
-        best: Found | None = None
-        tried: list[dict[str, Any]] = []
-        for start in range(TRIES):
-            for found, entry in self._from(start):
-                tried.append(entry)
-                best = found if best is None or found.error < best.error else best
-                if best.exact or self.tools.out_of_time:
-                    return best, tried
-        assert best is not None, "there is at least one start"
-        return best, tried
-
-    def _from(self, start: int) -> Iterator[tuple[Found, dict[str, Any]]]:
-        rng = self.tools.rng(f"positions {start}")
-        scores = random_scores(self.kinds[0], self.heads, self.dim, rng)
-        wide = self.refined(scores, own.ROUGH_STEPS, own.ROUGH_INNER)
-        entry = {"heads": self.heads, "select_error": wide.error}
+    def run(self) -> tuple[Found, dict[str, Any]]:
+        """The best fit from one random start, and figures for the report."""
+        wide = self.wide()
+        entry: dict[str, Any] = {
+            "kind": words(wide.layer.form),
+            "heads": wide.layer.num_heads,
+            "width": wide.layer.form.rank,
+            "select_error": wide.error,
+        }
         if wide.error > own.HOPELESS:
-            yield wide._replace(exact=False), entry
-            return
+            return wide._replace(exact=False), entry
+        best = wide
         for kept in self.remaining(wide.layer, wide.error):
             for fit in self.by_kind(wide.layer.chosen(kept).form):
-                found = self.settled(fit)
-                left = {"left": len(kept), "left_error": found.error, "kind": words(found.layer.form)}
-                yield found, entry | left
+                found = self.settled(self.closer(fit))
+                best = min(best, found, key=lambda fit: fit.error)
+                if best.exact or self.tools.out_of_time:
+                    return best, entry | _left(best)
+        return best, entry | _left(best)
+
+    def wide(self) -> Found:
+        """The fit with more heads than are needed."""
+        if self.descent is None:
+            return self.refined(self.start, own.ROUGH_STEPS, own.ROUGH_INNER)
+        descent = self.descent
+        return self.made(lambda: descent.run(self.name))
 
     def by_kind(self, scores: Any) -> list[Found]:
-        """Fits from these scores with the frequencies of each kind: the best few, the best first."""
+        """Fits from these scores with the positions of each kind, after one round: the best few, the best first.
+
+        The right frequencies in the wrong orientation fit no better than wrong ones, so that is chosen here. Where the first kind is
+        hopeless there are too few heads, which no other kind mends.
+        """
         fits: list[Found] = []
-        for kind in self.kinds:
-            of_kind = Rotary(scores.a, scores.b, kind) if isinstance(kind, Rotation) else scores
-            fits.append(self.closer(of_kind))
-            if fits[-1].exact:
+        for kind in self.family.kinds:
+            of_kind = recast(scores, kind) if isinstance(kind, Rotation) else scores
+            fit = self.refined(of_kind, own.FINE_STEPS, own.FINE_INNER)
+            fits.append(self.oriented(fit) if own.RIGHT < fit.error <= own.NEARLY else fit)
+            if not own.RIGHT < fits[-1].error <= own.HOPELESS or self.tools.out_of_time:
                 break
         return sorted(fits, key=lambda fit: fit.error)[: calibration.FEW]
 
-    def closer(self, scores: Any) -> Found:
-        """The fit from these scores, in rounds of steps until one hardly helps."""
-        best = self.refined(scores, own.FINE_STEPS, own.FINE_INNER)
+    def closer(self, best: Found) -> Found:
+        """The fit after more rounds of steps, until one hardly helps."""
         while not (best.enough or self.tools.out_of_time):
             found = self.refined(best.layer.form, own.FINE_STEPS, own.FINE_INNER)
             if found.error > own.GAINED * best.error:
@@ -114,22 +132,36 @@ class Search:
         if fit.exact or fit.error > own.NEARLY:
             return fit
         turned = self.oriented(fit)
-        return self.closer(turned.layer.form) if turned.error < fit.error else fit
+        return self.closer(turned) if turned.error < fit.error else fit
 
     def refined(self, scores: Any, steps: int, inner: int) -> Found:
         """Gauss-Newton from these scores."""
-        w = np.zeros((scores.heads, self.dim, self.out))
-        start = AttentionLayer.from_scores(scores, w, causal=self.visible)
-        config = RefineConfig(
-            max_steps=steps,
-            max_inner=inner,
-            tolerance=calibration.DIGIT * (self.problem.target or 0.0),
-            average=False,
-            seed=self.tools.seed,
-            deadline=self.tools.deadline,
-        )
-        found = refine(start, self.fit.x, self.fit.y, mask=self.fit.mask, config=config)
-        return self.judged(found.layer)
+
+        def stepped() -> AttentionLayer:
+            w = np.zeros((scores.heads, self.dim, self.out))
+            start = AttentionLayer.from_scores(scores, w, causal=self.visible)
+            config = RefineConfig(
+                max_steps=steps,
+                max_inner=inner,
+                tolerance=calibration.DIGIT * (self.problem.target or 0.0),
+                average=False,
+                seed=self.tools.seed,
+                deadline=self.tools.deadline,
+            )
+            return refine(start, self.fit.x, self.fit.y, mask=self.fit.mask, config=config).layer
+
+        return self.made(stepped)
+
+    def made(self, fit: Callable[[], AttentionLayer]) -> Found:
+        """What a fit gives; or what came of it before the search was interrupted."""
+        if self.place == len(self.done):
+            layer = fit()
+            if self.tools.out_of_time:  # not the end of its steps
+                return self.judged(layer)
+            self.done.append(Weights.of(layer))
+            self.tools.checkpoint_inner(self.name, {"done": self.done})
+        self.place += 1
+        return self.judged(self.done[self.place - 1].layer)
 
     def judged(self, layer: AttentionLayer) -> Found:
         """A layer with its error on the select side."""
@@ -145,7 +177,7 @@ class Search:
 
     def remaining(self, layer: AttentionLayer, least: float) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps; or as many as are given."""
-        order = list(drop_order(layer, self.fit))
+        order = list(drop_order(layer, self.fit)) if self.descent is None else self.descent.drops(layer)
         return sorted(likeliest(order, least, self.wanted), key=len)
 
     def oriented(self, best: Found) -> Found:
@@ -170,19 +202,6 @@ class Search:
         return best
 
 
-def conjugated(scores: Rotary, head: int) -> Rotary:
-    """The scores with the slowest pair of a head turning the other way."""
-    pair = scores.rotation.pairs + int(np.argmin(np.abs(scores.rotation.frequencies)))
-    a, b = scores.a.copy(), scores.b.copy()
-    a[head, :, pair] *= -1
-    b[head, :, pair] *= -1
-    return Rotary(a, b, scores.rotation)
-
-
-def random_scores(kind: Kind, heads: int, dim: int, rng: np.random.Generator) -> Any:
-    """Random scores whose standard deviation on white tokens is about a half."""
-    if isinstance(kind, Rotation):
-        a, b = rng.standard_normal((2, heads, dim, kind.width)) / np.sqrt(2 * dim * np.sqrt(kind.width))
-        return Rotary.of_factors(a, b, kind)
-    theta = rng.standard_normal((heads, dim, dim)) / (2 * dim)
-    return Relative(Bilinear.whole(theta, np.zeros((heads, dim))), np.zeros((heads, kind.numbers)), kind)
+def _left(best: Found) -> dict[str, Any]:
+    """The fit of the heads that are left, for the report."""
+    return {"left": best.layer.num_heads, "left_error": best.error, "kind": words(best.layer.form)}

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attnlearn._errors import AttnlearnError
+from attnlearn._layer import AttentionLayer
 from attnlearn._result import Outcome
 from attnlearn.engine import Stop, Tools
 from attnlearn.recovery import _problem as shared
@@ -93,7 +94,8 @@ class SculptPhase(Proposer):
             return Proposal(need=need, body=kept, evidence=stop.evidence)
         if not (self.last or state.reached):
             return Proposal(body=state, evidence=info)
-        weights = Weights(state.theta, state.w, state.query_bias, state.output_bias, bool(state.causal))
+        arrays = state.theta, state.w, state.query_bias, state.output_bias
+        weights = Weights.of(AttentionLayer(*arrays, causal=bool(state.causal)))
         done = state.reached or not self.seen.config.refine
         candidate = Candidate(weights, None, self.name, tentative=not done, refined=done)
         return Proposal(candidate, body=state, evidence=info)

@@ -3,5 +3,16 @@
 from attnlearn.recovery.wide._many import student_work
 from attnlearn.recovery.wide._search import search
 from attnlearn.recovery.wide._starts import widths
+from attnlearn.recovery.wide._stochastic import Course, Source, descend, normal_equations
+from attnlearn.recovery.wide._student import Student
 
-__all__ = ["search", "student_work", "widths"]
+__all__ = [
+    "Course",
+    "Source",
+    "Student",
+    "descend",
+    "normal_equations",
+    "search",
+    "student_work",
+    "widths",
+]

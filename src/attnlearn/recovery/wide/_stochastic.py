@@ -27,6 +27,7 @@ from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.wide._student import Student, seen, slope
+from attnlearn.scores import Visible
 from attnlearn.solve._calibration import CHUNK_ROWS, PIECE, RIDGE, in_precision
 from attnlearn.solve._chunks import Chunk, added, on_threads
 from attnlearn.solve._drop import Normal
@@ -35,7 +36,7 @@ from attnlearn.solve._drop import Normal
 class Source:
     """White tokens and outputs of mean zero and spread one, in float32: as many fit examples as memory allows."""
 
-    def __init__(self, problem: Problem, signals: Signals) -> None:
+    def __init__(self, problem: Problem, signals: Signals, visible: Visible | None = None) -> None:
         examples = problem.examples
         one = 4 * examples.tokens * (signals.directions + examples.out_dim)
         side = problem.fit_side(max(calibration.SAMPLE, calibration.CACHE_BYTES // one))
@@ -43,7 +44,7 @@ class Source:
         self.mean = real.mean(axis=0, dtype=np.float64)
         self.spread = float(np.sqrt(real.var(axis=0, dtype=np.float64).mean()))
         self.spread = max(self.spread, float(np.finfo(np.float32).tiny))
-        self.white, self.causal = signals.white, signals.causal
+        self.white, self.causal = signals.white, signals.causal if visible is None else visible
         self.keep = None if side.mask is None else side.mask.astype(np.float32)
         self.x: np.ndarray = np.empty((*side.x.shape[:2], signals.directions), np.float32)
         self.y: np.ndarray = np.empty(side.y.shape, np.float32)
@@ -67,9 +68,10 @@ class Source:
 
     def layer(self, student: Student) -> AttentionLayer:
         """The student as a layer on the tokens themselves."""
-        return AttentionLayer(
-            *self.white.leave(student.parameters(self.mean, self.spread)), causal=self.causal
-        )
+        inside, white = student.layer(self.mean, self.spread, self.causal), self.white
+        w = white.inverse.T @ inside.w
+        b = inside.output_bias - white.mean @ w.sum(axis=0)
+        return AttentionLayer.from_scores(white.outside(inside.form), w, b, causal=self.causal)
 
 
 class Course(NamedTuple):
@@ -137,7 +139,7 @@ def descend(source: Source, student: Student, course: Course, tools: Tools, name
     often, squares, begin = max(1, course.steps // PIECE), 0.0, 0 if saved is None else int(saved["step"])
     for step in range(begin, course.steps):
         batch = source.batch(course.rows, tools.rng(f"{name} {step}"))
-        slopes, error = _mean_slope(Student.of(arrays), batch, source.causal)
+        slopes, error = _mean_slope(student.like(arrays), batch, source.causal)
         adam.step(arrays, slopes, course.rate_at(step), step + 1)
         squares += error
         if (step + 1) % often == 0:
@@ -148,10 +150,12 @@ def descend(source: Source, student: Student, course: Course, tools: Tools, name
             tools.checkpoint_inner(name, {"step": step + 1, **now})
         if tools.out_of_time:
             break
-    return Descended(Student.of(arrays), tuple(residuals))
+    return Descended(student.like(arrays), tuple(residuals))
 
 
-def _mean_slope(student: Student, batch: list[Chunk], causal: bool) -> tuple[tuple[np.ndarray, ...], float]:
+def _mean_slope(
+    student: Student, batch: list[Chunk], causal: bool | Visible
+) -> tuple[tuple[np.ndarray, ...], float]:
     """The slope of the mean squared error on a batch, and the error."""
     with on_threads():
         *slopes, squares = added(in_order(lambda chunk: slope(student, chunk, causal), batch))

@@ -1,6 +1,6 @@
 """A student: a layer in factors, and the slope of its squared error on some sequences.
 
-Theta_i = a_i b_i^T and W_i = v_i o_i, all of one rank r. In many directions that is what makes a step cheap: per row about
+Theta_i = a_i b_i^T, or scores that turn with positions, and W_i = v_i o_i, of one rank r each. In many directions that is what makes a step cheap: per row about
 8 m d r operations forward and twice as many back, where whole matrices would take m d^2. Tokens are white and outputs have spread
 one, so one step size suits all factors.
 """
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attnlearn._attention import Parameters
-from attnlearn.scores import Bilinear
+from attnlearn._layer import AttentionLayer
+from attnlearn.scores import Bilinear, Scores, Visible
 from attnlearn.scores._products import pair, project, project_back, turn
 from attnlearn.solve._attend import patterns
 from attnlearn.solve._chunks import Chunk
@@ -23,7 +23,7 @@ from attnlearn.solve._linearize import through_softmax
 class Student(NamedTuple):
     """Scores in factors, values (m, d, r), outputs (m, r, o) and a bias (o,). Also the shape of its slope."""
 
-    scores: Bilinear
+    scores: Scores
     values: Float[np.ndarray, "m d r"]
     outputs: Float[np.ndarray, "m r o"]
     bias: Float[np.ndarray, "o"]
@@ -34,33 +34,33 @@ class Student(NamedTuple):
     ) -> Student:
         """Small random scores of standard deviation `score` on white tokens, and small outputs."""
 
-        def gaussian(*shape: int) -> np.ndarray:
-            return rng.standard_normal(shape, dtype=np.float32)
-
         size = np.float32(np.sqrt(score / np.sqrt(rank) / dim))
-        a, b = size * gaussian(heads, dim, rank), size * gaussian(heads, dim, rank)
-        values = gaussian(heads, dim, rank) / np.float32(np.sqrt(dim))
-        outputs = gaussian(heads, rank, out_dim) / np.float32(np.sqrt(heads * rank) / OUTPUT_SIZE)
-        zeros = np.zeros((heads, dim), np.float32), np.zeros(out_dim, np.float32)
-        return cls(Bilinear(a, b, zeros[0]), values, outputs, zeros[1])
+        a, b = (size * rng.standard_normal((heads, dim, rank), dtype=np.float32) for _ in range(2))
+        return cls.around(Bilinear(a, b, np.zeros((heads, dim), np.float32)), rank, out_dim, rng)
+
+    @classmethod
+    def around(cls, scores: Scores, rank: int, out_dim: int, rng: np.random.Generator) -> Student:
+        """These scores in float32, and small random outputs of values of that rank."""
+        heads, dim = scores.heads, scores.dim
+        values = rng.standard_normal((heads, dim, rank), dtype=np.float32) / np.float32(np.sqrt(dim))
+        outputs = rng.standard_normal((heads, rank, out_dim), dtype=np.float32)
+        outputs /= np.float32(np.sqrt(heads * rank) / OUTPUT_SIZE)
+        return cls(scores.astype(np.float32), values, outputs, np.zeros(out_dim, np.float32))
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Every array, in the order of `of`."""
-        return (*self.scores, self.values, self.outputs, self.bias)
+        """Its numbers, in the order of `like`."""
+        return (self.scores.flat(), self.values, self.outputs, self.bias)
 
-    @classmethod
-    def of(cls, arrays: tuple[np.ndarray, ...]) -> Student:
-        """The student of these arrays."""
-        a, b, c, values, outputs, bias = arrays
-        return cls(Bilinear(a, b, c), values, outputs, bias)
+    def like(self, arrays: tuple[np.ndarray, ...]) -> Student:
+        """The student of these arrays, which it shares."""
+        return Student(self.scores.shaped(arrays[0]), *arrays[1:])
 
-    def parameters(self, mean: Float[np.ndarray, "o"], spread: float) -> Parameters:
+    def layer(self, mean: Float[np.ndarray, "o"], spread: float, causal: bool | Visible) -> AttentionLayer:
         """The layer on white tokens whose outputs are `mean` plus `spread` times those of the student."""
-        wide = Student.of(tuple(np.asarray(array, np.float64) for array in self.arrays))
-        return Parameters(
-            wide.scores.theta(), spread * wide.values @ wide.outputs, wide.scores.c, mean + spread * wide.bias
-        )
+        values, outputs = (part.astype(np.float64) for part in (self.values, self.outputs))
+        form, b = self.scores.astype(np.float64).canonical(), mean + spread * self.bias
+        return AttentionLayer.from_scores(form, spread * values @ outputs, b, causal=causal)
 
 
 OUTPUT_SIZE = 0.3
@@ -76,7 +76,7 @@ class Seen(NamedTuple):
     columns: Float[np.ndarray, "rows m*r"]
 
 
-def seen(student: Student, chunk: Chunk, causal: bool) -> Seen:
+def seen(student: Student, chunk: Chunk, causal: bool | Visible) -> Seen:
     """Forward on one chunk, up to the outputs."""
     n, k, _ = chunk.x.shape
     alpha, kept = patterns(student.scores, chunk.x, turn(chunk.x), chunk.keep, causal)
@@ -95,7 +95,7 @@ def residual(student: Student, chunk: Chunk, columns: np.ndarray) -> Float[np.nd
     return rest
 
 
-def slope(student: Student, chunk: Chunk, causal: bool) -> tuple[np.ndarray, ...]:
+def slope(student: Student, chunk: Chunk, causal: bool | Visible) -> tuple[np.ndarray, ...]:
     """Half the slope of the summed squared error in every array, and the sum itself."""
     alpha, kept, values, columns = seen(student, chunk, causal)
     rest = residual(student, chunk, columns)

@@ -21,7 +21,7 @@ from attnlearn._certificate import Check, Claim, Status
 from attnlearn._distance import BIAS_FLOOR
 from attnlearn._layer import AttentionLayer
 from attnlearn._types import Mask, Tokens
-from attnlearn.scores import words
+from attnlearn.scores import blurred, words
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._curvature import Ball, kantorovich
@@ -227,6 +227,8 @@ def _text(layer: AttentionLayer, bounds: Bounds, support: Support | None) -> str
         notes.append("on the span of the tokens")
     if not layer.plain_scores:
         notes.append(f"among layers with {words(layer.form)}")
+        together = blurred(layer.form, layer.visible.offsets(bounds.conditioning.tokens))
+        notes += [] if together is None else [together]
     if bounds.rank is not None:
         notes.append(f"among layers whose Theta have rank at most {bounds.rank}")
     sizes = score_sizes(layer, bounds.conditioning.tokens).theta
