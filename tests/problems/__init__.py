@@ -1,9 +1,11 @@
 """Problems that learners meet in tests and benchmarks: generic ones and hostile ones, with the right answers."""
 
 from tests.problems._copies import COPIES
+from tests.problems._curved import CURVED
 from tests.problems._discrete import DISCRETE
 from tests.problems._general import GENERAL
 from tests.problems._hostile import HOSTILE, hostile_problems
+from tests.problems._in_turn import IN_TURN
 from tests.problems._judge import broken_claims
 from tests.problems._loose import LOOSE
 from tests.problems._noisy import WITH_ERRORS
@@ -17,7 +19,9 @@ from tests.problems._tied import TIED
 from tests.problems._unions import UNIONS
 from tests.problems._unmodelled import UNMODELLED
 
-ENEMIES = TIED | LOOSE | UNIONS | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING | STRUCTURED
+ENEMIES = (
+    TIED | LOOSE | UNIONS | IN_TURN | CURVED | DISCRETE | COPIES | RANGES | ORACLES | COMPRESSING | STRUCTURED
+)
 """Kinds made to earn a claim that is false, for `recover`, `extract` and `compress`."""
 ALL = HOSTILE | UNMODELLED | ENEMIES | GENERAL | SCULPTING | WITH_ERRORS | POSITIONS
 """Every kind of problem by name."""

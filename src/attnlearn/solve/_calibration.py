@@ -145,7 +145,7 @@ Eigenvalues of a matrix that is written out have ten times this rounding: an ent
 
 SIDE_MOST = 2_000
 """Sequences of the select and of the certify side at most: 2,000 leave q = ln(1e6)/2000 = 0.7 % of the inputs uncovered. Also the
-tokens that are searched for few values."""
+fewest tokens that are searched for a value that a share of them has."""
 LOOK_MOST = 10_000
 """Sequences that diagnosis, general position and the search for copies look at, at most: a second of work."""
 SAMPLE = 256

@@ -6,20 +6,22 @@ density, but they show these violations of it, each a number in `Position`:
 keys       Repeated tokens are one key. With fewer than three different keys (or two of different multiplicity) a head
            equals its negative and a flat one.
 spread     The differences of a sequence's tokens have full rank min(keys - 1, directions); collinear tokens have rank one.
-tied       Directions of the stacked sequence in which it does not vary: linear relations between tokens.
+tied       Directions of the stacked sequence in which it does not vary: linear relations between tokens. One more where a share
+           of the sequences has a relation that the others hide (`_atoms`), or differences of smaller rank.
 functions  Directions of one token that a quadratic function of the others gives exactly.
-balanced   Directions in which the *sum* of the tokens does not vary. If a linear map permutes the keys of every sequence
-           (antipodal pairs, mirror images, orbits of a rotation, in any order), the sum lies in the map's fixed space.
-           So a sum that varies in every direction excludes all such maps. Centred sequences are balanced too and identifiable:
+balanced   Directions in which the *mean* of a sequence's tokens does not vary. If a linear map permutes the keys of every sequence
+           (antipodal pairs, mirror images, orbits of a rotation, in any order), the mean lies in the map's fixed space.
+           So a mean that varies in every direction excludes all such maps. Centred sequences are balanced too and identifiable:
            there the second opinion decides.
 quadrics   Quadrics that hold all tokens, but for one ellipsoid. Tokens in a union of subspaces lie on quadrics, and there a head can be
            made of the parts of others.
 continuous Whether tokens look as if they had a density: every coordinate takes about as many values as there are tokens, hardly
-           any sequence has differences of smaller rank, and no direction was found in which tokens take few values.
+           any sequence has differences of smaller rank, and no direction was found in which a share of the tokens has one value.
 
-Tokens that stand in every sequence ([CLS], BOS) are left out. Sequences are compared within one number of different keys. Relations
-are looked for on random subsets of about twice as many sequences as directions: a few free sequences among thousands of
-tied ones do not hide a relation.
+Tokens that stand in every sequence ([CLS], BOS) are left out. The mean is that of sequences of every length. The rest is looked for in
+sequences of one number of different keys: the commonest one whose tokens vary in every direction, for sequences in a subspace
+tell nothing about the others. Relations are looked for on random subsets of about twice as many sequences as directions: a few
+free sequences among thousands of tied ones do not hide a relation.
 Cost: eigenvalues of one matrix as large as the stacked sequence, and small regressions. What can fail: too few sequences for
 the stacked matrix; then relations are looked for between three tokens at a time (`Position.whole` is False).
 """
@@ -36,6 +38,7 @@ from attnlearn._types import Mask, Tokens
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._sequences import evidence_wanted, token_names
 from attnlearn.solve._white import whitening
+from attnlearn.solve.certification._atoms import has_atom
 
 
 @dataclass(frozen=True)
@@ -76,17 +79,24 @@ def measure_position(x: Tokens, mask: Mask | None, seed: int = 0) -> Position:
     keys = _telling_keys(distinct, multiple)
     if keys < calibration.LEAST_KEYS:
         return Position(keys, 0.0, 0, 0, 0, 0, False, False)
-    chosen = _largest_class(distinct, multiple)
-    tokens = _free_tokens(x[chosen], names[chosen])
-    if tokens.shape[1] < calibration.LEAST_KEYS - 1:
-        return Position(tokens.shape[1] + 1, 0.0, 0, 0, 0, 0, False, False)
-    free, rng = whitening(tokens, None).tokens(tokens), np.random.default_rng([seed, 0x9051])
+    kinds = [_free_tokens(x[kind], names[kind]) for kind in _classes(distinct, multiple)]
+    if kinds[0].shape[1] < calibration.LEAST_KEYS - 1:
+        return Position(kinds[0].shape[1] + 1, 0.0, 0, 0, 0, 0, False, False)
+    white = whitening(np.concatenate([tokens.reshape(1, -1, x.shape[2]) for tokens in kinds], axis=1), None)
+    inside = [white.tokens(tokens) for tokens in kinds]
+    chosen = next((place for place, free in enumerate(inside) if _spans(free)), 0)
+    tokens, free, rng = kinds[chosen], inside[chosen], np.random.default_rng([seed, 0x9051])
     tied, whole = _tied(free, rng)
     spread, deficient = _spread(free)
-    many, few = _continuous(tokens), _few_values(free, rng)
+    values = _values(tokens)
+    many = values >= calibration.NEARLY_ALL
+    few = has_atom(free.reshape(-1, free.shape[2]), rng)
     quadrics = _quadrics(free, few) if many else 0
-    continuous = many and not few and deficient <= calibration.FEW
-    return Position(keys, spread, tied, _functions(free, rng), _balanced(free), quadrics, continuous, whole)
+    balanced, seldom = _balanced(inside, rng), deficient <= calibration.FEW
+    if values >= calibration.ENOUGH_SHARE and not few and tied <= balanced:
+        tied += not seldom or _tied_in_turn(free, rng)
+    continuous = many and not few and seldom
+    return Position(keys, spread, tied, _functions(free, rng), balanced, quadrics, continuous, whole)
 
 
 def _distinct(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,11 +125,13 @@ def _two_unequal(distinct: np.ndarray, multiple: np.ndarray) -> np.ndarray:
     return (distinct == calibration.LEAST_KEYS - 1) & multiple
 
 
-def _largest_class(distinct: np.ndarray, multiple: np.ndarray) -> np.ndarray:
-    """Sequences with one number of different keys: the number that most sequences have among those that tell anything."""
+def _classes(distinct: np.ndarray, multiple: np.ndarray) -> list[np.ndarray]:
+    """Sequences that tell anything, by their number of different keys: the commonest number first, rare ones left out."""
     telling = (distinct >= calibration.LEAST_KEYS) | _two_unequal(distinct, multiple)
-    number = int(np.argmax(np.bincount(distinct[telling])))
-    return np.flatnonzero(telling & (distinct == number))[: calibration.LOOK_MOST]
+    counts = np.bincount(distinct[telling])
+    order = [number for number in np.argsort(-counts, kind="stable") if counts[number] >= evidence_wanted()]
+    numbers = order or [int(np.argmax(counts))]
+    return [np.flatnonzero(telling & (distinct == number))[: calibration.LOOK_MOST] for number in numbers]
 
 
 def _free_tokens(x: Tokens, names: np.ndarray) -> Float[np.ndarray, "n free d"]:
@@ -177,9 +189,21 @@ def _flat(rows: np.ndarray) -> int:
     return int(np.sum(values < calibration.NO_VARIANCE * max(values[-1], 1.0)))
 
 
-def _balanced(tokens: Tokens) -> int:
-    """Directions in which the sum of the tokens does not vary though the tokens do."""
-    return _flat(tokens.sum(axis=1) / np.sqrt(tokens.shape[1]))
+def _spans(tokens: Tokens) -> bool:
+    """Whether these tokens, in white coordinates of all, vary in every direction."""
+    return tokens.shape[1] >= calibration.LEAST_KEYS - 1 and _flat(tokens.reshape(-1, tokens.shape[2])) == 0
+
+
+def _balanced(kinds: list[Tokens], rng: np.random.Generator) -> int:
+    """Directions in which the mean token of a sequence does not vary though the tokens do, over sequences of every number of keys."""
+    means = [tokens.mean(axis=1) for tokens in kinds if tokens.shape[1]]
+    return _flat_directions(np.sqrt(kinds[0].shape[1]) * np.concatenate(means), rng)
+
+
+def _tied_in_turn(tokens: Tokens, rng: np.random.Generator) -> bool:
+    """Whether some relation ties the tokens of a share of the sequences, so that the others hide it."""
+    rows = tokens.reshape(len(tokens), 1, -1)
+    return rows.shape[2] <= calibration.SAMPLE and has_atom(whitening(rows, None).tokens(rows)[:, 0], rng)
 
 
 def _functions(tokens: Tokens, rng: np.random.Generator) -> int:
@@ -214,57 +238,17 @@ def _factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
     return scipy.linalg.cho_factor(matrix, check_finite=False, overwrite_a=True)
 
 
-def _continuous(tokens: Tokens) -> bool:
-    """Whether hardly any token comes twice, and every coordinate that varies takes about as many values as there are tokens."""
+def _values(tokens: Tokens) -> float:
+    """The number of values that a coordinate takes over the number of tokens, the least of all coordinates that vary."""
     rows = tokens.reshape(-1, tokens.shape[2])[: 2 * calibration.LOOK_MOST]
     different = [len(np.unique(column)) for column in rows.T]
-    varying = [number for number in different if number > 1]
-    return min(varying, default=0) >= calibration.NEARLY_ALL * len(rows)
-
-
-def _few_values(tokens: Tokens, rng: np.random.Generator) -> bool:
-    """Whether tokens take few values in some direction, also one that is no axis: flags, types of tokens, grids.
-
-    Such a direction has a kurtosis of its own, which fixed-point steps w <- E[z (w.z)^3] - 3 w find nearly. Its few values part the
-    tokens into classes, and in the true direction the covariance within the classes is zero.
-    """
-    rows = tokens.reshape(-1, tokens.shape[2])[: calibration.SIDE_MOST]
-    width = rows.shape[1]
-    if len(rows) < calibration.EQUATIONS_PER_UNKNOWN * width:
-        return False
-    found = rng.standard_normal((width, calibration.TRIES))
-    for _ in range(calibration.STEPS_MOST // 2):
-        found /= np.maximum(np.linalg.norm(found, axis=0), np.finfo(float).tiny)
-        along = rows @ found
-        found = rows.T @ (along * along * along) / len(rows) - 3 * found
-    return any(_parted(rows, direction) for direction in found.T)
-
-
-def _parted(rows: np.ndarray, direction: np.ndarray) -> bool:
-    """Whether classes along a direction leave another one, near it, without variance inside any class."""
-    total = rows.T @ rows
-    for _ in range(calibration.TRIES):
-        along = rows @ direction
-        order = np.argsort(along)
-        along = along[order]
-        wide = np.flatnonzero(np.diff(along) > calibration.FEW * (along[-1] - along[0]))
-        if not len(wide):
-            return False
-        firsts = np.append(0, wide + 1)  # where each class begins
-        sums = np.add.reduceat(rows[order], firsts, axis=0)
-        sizes = np.diff(np.append(firsts, len(rows)))
-        inside = total - (sums / sizes[:, None]).T @ sums
-        values, vectors = np.linalg.eigh(inside / len(rows))
-        if values[0] < calibration.NO_VARIANCE:
-            return True
-        direction = vectors[:, 0]
-    return False
+    return min((number for number in different if number > 1), default=0) / len(rows)
 
 
 def _quadrics(tokens: Tokens, flagged: bool) -> int:
     """Quadrics that contain all tokens: none count if there is one only, and that is an ellipsoid or a direction of two values.
 
-    On an ellipsoid the theorem holds. A direction of two values (`flagged`) is the claim's to name.
+    On an ellipsoid the theorem holds. A direction of two values (`flagged`, and the form has rank one) is the claim's to name.
     """
     width = tokens.shape[2]
     left, right = np.triu_indices(width)
@@ -281,8 +265,6 @@ def _quadrics(tokens: Tokens, flagged: bool) -> int:
     form = np.zeros((width, width))
     form[left, right] = (vectors[:, 0] / sizes)[1 + width :]
     spectrum = np.linalg.eigvalsh(form + form.T)
-    definite = (
-        np.abs(spectrum).min() > calibration.NEGLIGIBLE * np.abs(spectrum).max()
-        and spectrum[0] * spectrum[-1] > 0
-    )
-    return 0 if definite or flagged else 1
+    large = np.abs(spectrum) > calibration.NEGLIGIBLE * np.abs(spectrum).max()
+    definite = large.all() and spectrum[0] * spectrum[-1] > 0
+    return 0 if definite or (flagged and large.sum() == 1) else 1
