@@ -50,19 +50,25 @@ def train_factors(
     return _best(ground, start, linear, layer, x, seed, rates)
 
 
-def train_heads(layer: AttentionLayer, x: np.ndarray, start: AttentionLayer, seed: int = 0) -> Trained:
+def train_heads(
+    layer: AttentionLayer,
+    x: np.ndarray,
+    start: AttentionLayer,
+    seed: int = 0,
+    rates: tuple[float, ...] = RATES,
+) -> Trained:
     """The best run for fewer heads: from `start`, the scores of the rank that ours has, every W free."""
     ground = WhitenedRegression(Batch(x, layer(x)), layer.causal)
     inside, m, d = ground.enter(start), start.num_heads, layer.dim
     rank = min(d, max(largest_rank(layer.theta), d // m))
     found = closed_form(inside, Shape(m, rank, m))._replace(value=np.tile(np.eye(d), (m, 1, 1)))
     linear = np.concatenate([inside.w.reshape(m * d, -1), inside.output_bias[None]])
-    return _best(ground, found, linear, layer, x, seed)
+    return _best(ground, found, linear, layer, x, seed, rates)
 
 
 def _best(
     ground: WhitenedRegression, start: Factored, linear: np.ndarray, layer: AttentionLayer, x: np.ndarray, seed: int,
-    rates: tuple[float, ...] = RATES,
+    rates: tuple[float, ...],
 ) -> Trained:  # fmt: skip
     judge = Batch(x[:JUDGED], layer(x[:JUDGED]))
     tokens = ground.white.tokens(x).astype(np.float32)
