@@ -36,7 +36,7 @@ def convert(
     Parameters
     ----------
     source
-        A safetensors file.
+        A safetensors file, or the folder of a saved model.
     target
         The file to write; it appears whole or not at all.
     tolerance

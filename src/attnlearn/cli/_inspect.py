@@ -31,7 +31,7 @@ def inspect(layer: Path, /, *, heads: Heads = None, prefix: Prefix = None, json:
     Parameters
     ----------
     layer
-        A safetensors file: attnlearn's own, or a model's attention weights in a known layout.
+        A safetensors file: attnlearn's own, or a model's attention weights in a known layout; or the folder of a saved model.
     """
     from dataclasses import asdict
 

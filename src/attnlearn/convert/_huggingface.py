@@ -90,13 +90,18 @@ def _from_module(module, num_heads, prefix, scale, causal, settings) -> Attentio
 
 
 def _with_positions(module: Any, blocks: Mapping[str, Any], prefix: str | None, settings: dict[str, Any]):
+    name = block_with_positions(blocks, prefix)
+    block = blocks[name]
+    return layer_of(module, name, {**_as_mapping(_first(block, module, name="config")), **settings})
+
+
+def block_with_positions(blocks: Mapping[str, Any], prefix: str | None) -> str:
     """The one block with positions at or below the prefix; a module that is the block itself has the name ''."""
     names = [name for name in blocks if name == (prefix or "").rstrip(".")] or list(blocks)
     if len(names) > 1:
         shown = one_line(", ".join(names[:12]), 1000)
         raise ValueError(f"prefix: must name one attention block ({shown}), got {prefix!r}")
-    block = blocks[names[0]]
-    return layer_of(module, names[0], {**_as_mapping(_first(block, module, name="config")), **settings})
+    return names[0]
 
 
 def _refuse_early(module: Any, prefix: str | None) -> None:

@@ -156,23 +156,25 @@ def _candidates(
 
 def _buckets(root: Any, name: str, module: Any) -> tuple[np.ndarray, Offsets]:
     """T5's table and how offsets choose in it."""
-    owner = _table_owner(root, name)
+    owner = _owner(root, name)
     rule = "must come with the table of its positions (give the model, and prefix= for the block)"
     require(owner is not None, "module", rule, f"{type(module).__name__} without relative_attention_bias")
     table = owner.relative_attention_bias.weight.detach().cpu().double().numpy().T  # type: ignore[union-attr]
     return table, _bucket_offsets(module)
 
 
-def _table_owner(root: Any, name: str) -> Any | None:
-    """The module that keeps the table of block `name`: itself, or the one in the first block of the same stack."""
+def table_owner(root: Any, name: str) -> str | None:
+    """The name of the module that keeps the table of block `name`: itself, or the one in the first block of the same stack."""
     places = name.split(".")
     if "block" in places:
-        first = [*places]
-        first[places.index("block") + 1] = "0"
-        owner = root.get_submodule(".".join(first))
-    else:
-        owner = root.get_submodule(name)
-    return owner if hasattr(owner, "relative_attention_bias") else None
+        places[places.index("block") + 1] = "0"
+    owner = ".".join(places)
+    return owner if hasattr(root.get_submodule(owner), "relative_attention_bias") else None
+
+
+def _owner(root: Any, name: str) -> Any | None:
+    owner = table_owner(root, name)
+    return None if owner is None else root.get_submodule(owner)
 
 
 def _own_forward(root: Any, name: str, family: Family, visible: Visible, config: Mapping[str, Any]):
@@ -230,7 +232,7 @@ def _positions(
     if family.name == "bloom":
         slopes = source.build_alibi_tensor(torch.ones(n, k), module.num_heads, torch.float64)
         return {"alibi": slopes, "residual": torch.zeros_like(x)}
-    owner = evaluation_copy(_table_owner(root, name))
+    owner = evaluation_copy(_owner(root, name))
     bias = owner.compute_bias(k, k)
     return {"position_bias": bias}
 

@@ -1,8 +1,8 @@
 """Files: `load` recognises every layout by its tensor names, `save_layout` writes one that its source can read.
 
 Only names are read until one block is chosen, then only that block's tensors. Metadata that `save_layout`
-writes: `format`, `num_heads`, `scale`, `causal`. Beside a Hugging Face `model*.safetensors` its `config.json`
-says the head count and the position terms. Pickles go through torch's `weights_only=True` or are refused.
+writes: `format`, `num_heads`, `scale`, `causal`. Folders of saved models and the `config.json` beside a file are
+in `_folder`. Pickles go through torch's `weights_only=True` or are refused.
 """
 
 from __future__ import annotations
@@ -16,24 +16,21 @@ from typing import Any
 import numpy as np
 
 from attnlearn._errors import require
-from attnlearn._files import existing_file, read_json, read_tensor_shapes, read_tensors, write_tensors
+from attnlearn._files import read_tensors, write_tensors
 from attnlearn._layer import AttentionLayer
 from attnlearn._precision import FLOATS
 from attnlearn._storage import is_layer_file, layer_from_tensors
 from attnlearn._version import __version__
 from attnlearn.convert._arrays import to_floats
 from attnlearn.convert._bert import to_bert
+from attnlearn.convert._folder import layer_with_positions, open_source, refuse_bare
 from attnlearn.convert._gpt2 import to_gpt2
 from attnlearn.convert._layouts import choose_block
-from attnlearn.convert._pickles import is_pickle, read_pickle
 from attnlearn.convert._projections import to_qkv_proj
 from attnlearn.convert._qkvo import to_qkvo
 from attnlearn.convert._state import layer_from_state
 from attnlearn.convert._torch import to_torch_state
 from attnlearn.convert._transformer_lens import to_transformer_lens
-
-_CONFIG_LIMIT = 2**20
-"""A configuration is a page of JSON; anything larger is not one."""
 
 
 def load(
@@ -44,11 +41,12 @@ def load(
     causal: bool | None = None,
     dtype: Any = None,
 ) -> AttentionLayer:
-    """Read one attention layer from a file in attnlearn's own format or any layout of the table.
+    """Read one attention layer from a file in attnlearn's own format or any layout of the table, or from a saved model's folder.
 
     `prefix` chooses among several blocks ("encoder.layer.3"); without it they are listed. `num_heads` is
     needed where neither metadata nor a configuration say it. `causal` defaults to what the file says, then to
-    True for GPT-2 and False otherwise. `dtype` converts the stored weights before they are multiplied:
+    True for GPT-2 and False otherwise. A folder holds config.json and the tensors, in one file or in several with an index; models with
+    positions are read through transformers, and the layer is compared with their own forward. `dtype` converts the stored weights before they are multiplied:
     float64 gives the exact layer of float32 weights.
 
     >>> import tempfile; path = tempfile.mkdtemp() + "/layer.safetensors"
@@ -56,31 +54,27 @@ def load(
     >>> load(path)
     AttentionLayer(num_heads=2, dim=6, out_dim=6, causal=False, dtype=float64)
     """
-    target = existing_file(path)
     wanted = None if dtype is None else np.dtype(dtype)
     require(wanted is None or wanted in FLOATS, "dtype", "must be float32 or float64", str(wanted))
-    metadata: dict[str, str] = {}
-    if is_pickle(target):
-        tensors = read_pickle(target)
-        names, read = list(tensors), lambda chosen: {name: tensors[name] for name in chosen}
-    else:
-        shapes, metadata = read_tensor_shapes(target)
-        if is_layer_file(metadata):
-            return _own(target, num_heads, prefix, causal, wanted)
-        names, read = list(shapes), lambda chosen: read_tensors(target, chosen)[0]
+    source = open_source(path)
+    if is_layer_file(source.metadata):
+        return _own(source.path, num_heads, prefix, causal, wanted)
 
     def floats(chosen):
-        arrays = {name: to_floats(value, name) for name, value in read(chosen).items()}
+        arrays = {name: to_floats(value, name) for name, value in source.read(chosen).items()}
         return arrays if wanted is None else {name: array.astype(wanted) for name, array in arrays.items()}
 
-    config = {**_config_beside(target), **metadata}
+    if source.positional:
+        return _as_said(layer_with_positions(source, prefix, floats), num_heads, causal)
+    found = choose_block(source.names, prefix, "path")
+    refuse_bare(source, found)
     return layer_from_state(
-        choose_block(names, prefix, "path"),
+        found,
         floats,
         num_heads=num_heads,
         scale=None,
         causal=causal,
-        config=config,
+        config={**source.config, **source.metadata},
         parameter="path",
     )
 
@@ -133,15 +127,10 @@ def layout_of(path: str | os.PathLike[str], *, prefix: str | None = None) -> tup
     >>> layout_of(path)
     ('o_proj', 'self_attn.')
     """
-    target = existing_file(path)
-    if is_pickle(target):
-        names = list(read_pickle(target))
-    else:
-        shapes, metadata = read_tensor_shapes(target)
-        if is_layer_file(metadata):
-            return "attnlearn", ""
-        names = list(shapes)
-    found = choose_block(names, prefix, "path")
+    source = open_source(path)
+    if is_layer_file(source.metadata):
+        return "attnlearn", ""
+    found = choose_block(source.names, prefix, "path")
     if found.layout.name == "qkv_proj":
         output = found.names["output.weight"].removeprefix(found.prefix)
         return output.removesuffix(".weight"), found.prefix
@@ -193,14 +182,10 @@ def _own(
     return layer if dtype is None else layer.astype(dtype)
 
 
-def _config_beside(path: Path) -> dict[str, Any]:
-    """Hugging Face's config.json beside `model*.safetensors` or `pytorch_model*.bin`; other files have none."""
-    beside = path.parent / "config.json"
-    if not path.name.startswith(("model", "pytorch_model")) or not beside.is_file():
-        return {}
-    try:
-        config = read_json(beside, _CONFIG_LIMIT)
-    except ValueError as error:
-        raise ValueError(f"path: must have a valid config.json beside it, got {beside} ({error})") from error
-    require(isinstance(config, dict), "path", "must have a config.json that is an object", str(beside))
-    return config
+def _as_said(layer: AttentionLayer, num_heads: int | None, causal: bool | None) -> AttentionLayer:
+    """The layer of a model, which says its number of heads and its mask itself."""
+    rule = f"must be {layer.num_heads}, as the configuration says"
+    require(num_heads is None or num_heads == layer.num_heads, "num_heads", rule, num_heads)
+    rule = f"must be {layer.causal}, as the model says"
+    require(causal is None or causal == layer.causal, "causal", rule, causal)
+    return layer
