@@ -250,13 +250,10 @@ def test_plain_names_say_where_the_matrices_are(rng):
 
 
 def test_verbs_that_know_plain_attention_alone_refuse_the_rest(rng):
-    from attnlearn import compress, conditions
+    from attnlearn import conditions
 
     w = rng.standard_normal((M, D, D))
-    x = rng.standard_normal((20, K, D))
     windowed = AttentionLayer.random(M, D).replace(window=3)
     for layer in (AttentionLayer.from_scores(rotary(rng), w), windowed):
         with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here"):
             conditions(layer)
-        with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here"):
-            compress(layer, x, num_heads=2)

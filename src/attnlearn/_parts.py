@@ -56,6 +56,11 @@ def put_together(static: tuple[Visible, str], leaves: Any) -> tuple[Any, Any, An
     return build(description, named), w, output_bias, visible
 
 
+def is_plain(layer: Layer) -> bool:
+    """Whether a layer has no positions, window or prefix."""
+    return layer.plain_scores and layer.visible == Visible(layer.causal)
+
+
 def require_plain(layer: Layer, name: str) -> None:
     """Refuse a layer with positions, a window or a prefix where only plain attention is understood."""
     rule = "must have no positions, window or prefix here"

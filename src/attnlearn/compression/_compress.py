@@ -11,12 +11,20 @@ import numpy as np
 from attnlearn._errors import require
 from attnlearn._layer import AttentionLayer
 from attnlearn._maps import INPUTS, SampleInputs
-from attnlearn._parts import require_plain
+from attnlearn._parts import is_plain
 from attnlearn._result import Outcome, Solution
 from attnlearn._types import ArrayLike
 from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._certify import certify_compressed
 from attnlearn.compression._phases import counting_phases, first_state
+from attnlearn.compression._placed import (
+    PlacedProblem,
+    PlacedState,
+    placed_identity,
+    placed_phases,
+    placed_shapes,
+    placed_stats,
+)
 from attnlearn.compression._shape import Shape, Wanted
 from attnlearn.compression._shaping import head_width, shaping_phases
 from attnlearn.compression._sides import read_sides
@@ -82,6 +90,9 @@ def compress(
     latent      keys and values are linear images of one vector of that length (not with kv_heads)
     kv_floats   the best of these shapes that keeps at most so many floats a token
 
+    Layers with positions, windows, norms, caps or sinks keep these; rotary heads keep their width, so `num_heads`, `kv_heads` and `kv_floats` are
+    what can be asked of them. They have no `latent`.
+
     `stats["curve"]` lists the shapes that were fitted, with the floats they keep for each token, their parameters and their
     relative error on examples that were not fitted; where only `num_heads` is given, it has every smaller number of heads.
     `stats["shape"]` is the answer's. Claim C1 bounds the error against the source; with `target` it must also be below that, or the run is
@@ -97,7 +108,6 @@ def compress(
     """
     wanted = Wanted(num_heads, head_dim, kv_heads, latent, kv_floats)
     require(isinstance(layer, AttentionLayer), "layer", "must be an AttentionLayer", type(layer).__name__)
-    require_plain(layer, "layer")
     given = wanted.shaped or num_heads is not None
     require(given, "num_heads", "must be given, or head_dim, kv_heads, latent or kv_floats", None)
     heads = wanted.heads(layer.num_heads)
@@ -110,6 +120,9 @@ def compress(
     tools = options.tools()
     sides = read_sides(layer, tokens, mask, heads, config.num_examples, seed)
     source = layer.astype(sides.fit.x.dtype)
+    if not is_plain(layer):
+        placed = PlacedProblem(source, sides, placed_shapes(layer, wanted), config.shape_steps)
+        return learn(PlacedCompression(placed, target, config), options, tools)
     problem = Problem(
         source.canonical(), sides, heads, wanted, config.steps, config.steps_on_the_way, config.shape_steps
     )
@@ -177,6 +190,26 @@ class Compression(Learner):
         stats = {"relative_error": error, "exact": bool(error <= calibration.EXACT[layer.dtype.name])}
         ended = Outcome.COMPRESSED if certificate.certified else Outcome.NOT_ESTABLISHED
         return Solution(layer, ended, certificate, stats=stats)
+
+
+class PlacedCompression(Compression):
+    """`compress` of layers with positions, windows, norms, caps or sinks."""
+
+    def __init__(self, problem: PlacedProblem, target: float | None, config: CompressConfig) -> None:
+        self.layer, self.problem, self.target, self.config = problem.layer, problem, target, config
+        self.state, self.phases = PlacedState(), placed_phases(problem)
+
+    def identity(self) -> dict[str, Any]:
+        """The layer, the tokens and the limits."""
+        return placed_identity(self.problem) | {"configuration": repr(self.config)}
+
+    def so_far(self, state: PlacedState) -> tuple[AttentionLayer | None, dict[str, Any]]:
+        """The best layer of a shape that was tried, and the errors of all."""
+        return state.layer(self.layer), placed_stats(self.problem, state)
+
+    def finished(self, state: PlacedState) -> bool:
+        """Whether the shape was fitted to the end."""
+        return state.fitted
 
 
 def curve(state: State, problem: Problem, source: AttentionLayer) -> list[dict[str, Any]]:

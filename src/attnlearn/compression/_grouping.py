@@ -10,7 +10,7 @@ end in a local optimum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import combinations
 
@@ -20,18 +20,14 @@ from attnlearn._attention import Parameters
 from attnlearn.compression._closed import key_rows, value_rows
 
 Groups = tuple[tuple[int, ...], ...]
+Side = Callable[[tuple[int, ...]], float]
 
 
 class Loss:
     """What a group of heads loses when it has keys and values of one width."""
 
-    def __init__(self, inside: Parameters, width: int) -> None:
-        self.width = width
-        self.sides = [_compact(rows) for rows in (key_rows(inside), value_rows(inside))]
-        self.of = cache(self._of)
-
-    def _of(self, group: tuple[int, ...]) -> float:
-        return float(sum(_tail(rows[list(group)], self.width) for rows in self.sides))
+    def __init__(self, *sides: Side) -> None:
+        self.of = cache(lambda group: float(sum(side(group) for side in sides)))
 
     def total(self, groups: Iterable[tuple[int, ...]]) -> float:
         """The loss of all groups."""
@@ -49,10 +45,23 @@ def best_groups(inside: Parameters, kv_heads: int, width: int) -> Groups:
     heads = len(inside.theta)
     if kv_heads == heads:
         return tuple((head,) for head in range(heads))
-    loss, share = Loss(inside, width), heads // kv_heads
+    return grouped(
+        Loss(outside(key_rows(inside), width), outside(value_rows(inside), width)), heads, kv_heads
+    )
+
+
+def grouped(loss: Loss, heads: int, kv_heads: int) -> Groups:
+    """Groups of equal size that lose least, as far as exchanges find them."""
+    share = heads // kv_heads
     given = tuple(tuple(range(start, start + share)) for start in range(0, heads, share))
     ends = [_exchanged(start, loss) for start in (given, _merged(heads, share, loss))]
     return tuple(sorted(min(ends, key=loss.total)))
+
+
+def outside(rows: np.ndarray, width: int) -> Side:
+    """What a group loses when the rows of its heads (m, n, d) have `width` directions in common."""
+    compact = _compact(rows)
+    return lambda group: _tail(compact[list(group)], width)
 
 
 def _merged(heads: int, share: int, loss: Loss) -> Groups:

@@ -112,7 +112,9 @@ def layer_with_positions(
     blocks = positional_blocks(model, prefix)
     if not blocks:
         every = positional_blocks(model, None)
-        shown = one_line(", ".join(list(every)[:12]), 1000) or "none that is known"
+        if not every:  # what its positions are is said by name
+            refuse_config("path", source.config)
+        shown = one_line(", ".join(list(every)[:12]), 1000)
         kind = type(model).__name__
         raise ValueError(
             f"prefix: must name an attention block with positions of {kind} ({shown}), got {prefix!r}"
