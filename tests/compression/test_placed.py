@@ -126,6 +126,25 @@ def test_factors_of_groups_are_the_scores_again(layer, rng):
     assert build(describe(again), again.arrays()).heads == HEADS
 
 
+def test_a_layer_without_biases_stays_without(layer):
+    form = layer.form
+    if isinstance(form, Sinks):
+        form = form.base
+    arrays = {name: np.array(array) for name, array in form.arrays().items()}
+    for name in {"query", "key"} & set(arrays):
+        arrays[name][:, -1] = 0
+    bare = layer.replace(form=build(describe(form), arrays), output_bias=np.zeros(DIM))
+    x = 1 + MODEL.sample(1200, seed=1)
+    exact = compress(bare, x, kv_heads=2, config=QUICK)
+    assert exact.stats["exact"]
+    fitted = compress(bare, x, kv_heads=1, config=QUICK).layer
+    for found in (exact.layer, fitted):
+        assert not found.output_bias.any()
+        own = found.form.arrays()
+        assert all(np.abs(own[name][:, -1]).max() == 0 for name in {"query", "key"} & set(own))
+        assert np.abs(own.get("query_bias", np.zeros(1))).max() < 1e-12
+
+
 def test_floats_and_checkpoints(rng, tmp_path):
     layer = AttentionLayer.from_scores(rotary(rng), rng.standard_normal((HEADS, DIM, DIM)), causal=True)
     solution = compress(layer, MODEL, kv_floats=17, config=QUICK, checkpoint=tmp_path)

@@ -83,7 +83,10 @@ def factored(form: Any, w: np.ndarray, shape: Shape) -> tuple[Any, Factored]:
 
 
 def put_together(form: Any, factors: Factored) -> Any:
-    """Scores of these factors, with the tables, gains, caps and sinks of `form`."""
+    """Scores of these factors, with the tables, gains, caps and sinks of `form`; factors without biases have no last row."""
+    if factors.query.shape[1] == form.dim:
+        key = factors.key if width_of(form) is None else _with_last_row(factors.key)
+        factors = factors._replace(query=_with_last_row(factors.query), key=key)
     inside, keys = core(form), np.repeat(factors.key, factors.share, axis=0)
     if isinstance(inside, Normalised):
         made: Any = inside._with(Rotary(factors.query, keys, inside.base.rotation), inside.own)
@@ -94,6 +97,28 @@ def put_together(form: Any, factors: Factored) -> Any:
         plain = Bilinear.whole(both[:, :-1], both[:, -1])
         made = Relative(plain, inside.table, inside.offsets) if isinstance(inside, Relative) else plain
     return with_core(form, made)
+
+
+def _with_last_row(factor: np.ndarray) -> np.ndarray:
+    return np.pad(factor, ((0, 0), (0, 1), (0, 0)))
+
+
+def has_biases(form: Any) -> bool:
+    """Whether queries, keys or sinks have biases.
+
+    >>> has_biases(Bilinear.whole(np.zeros((1, 2, 2)), np.zeros((1, 2))))
+    False
+    """
+    inside = core(form)
+    if isinstance(inside, Bilinear | Relative):
+        return bool((inside.base if isinstance(inside, Relative) else inside).c.any())
+    rotary = inside.base if isinstance(inside, Normalised) else inside
+    return bool(rotary.a[:, -1].any() or rotary.b[:, -1].any()) or form.sink_value is not None
+
+
+def without_biases(factors: Factored, dim: int) -> Factored:
+    """Factors of queries and keys without their last row, which is zero."""
+    return factors._replace(query=factors.query[:, :dim], key=factors.key[:, :dim])
 
 
 def _plain(inside: Any, w: np.ndarray) -> Parameters:

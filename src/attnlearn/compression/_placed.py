@@ -26,7 +26,15 @@ from attnlearn.compression import _calibration as calibration
 from attnlearn.compression._closed import scores
 from attnlearn.compression._descend import descend
 from attnlearn.compression._factored import Factored
-from attnlearn.compression._members import core, factored, groups_of, put_together, width_of
+from attnlearn.compression._members import (
+    core,
+    factored,
+    groups_of,
+    has_biases,
+    put_together,
+    width_of,
+    without_biases,
+)
 from attnlearn.compression._projection import Projection
 from attnlearn.compression._shape import Shape, Wanted
 from attnlearn.compression._shaping import trial_side
@@ -123,10 +131,10 @@ def _trial(shape: Shape, several: bool) -> Any:
     def trial(problem: PlacedProblem, state: PlacedState, tools: Tools) -> tuple[PlacedState, Evidence]:
         work = Work(problem, trial_side(problem.sides.fit, shape))
         form, w = work.inside(problem.layer)
-        kept = work.cheapest(form, shape.num_heads)
+        kept = cheapest(problem, shape.num_heads)
         groups = groups_of(_of(form, kept), w[kept], shape)
         order = kept[np.concatenate(groups)]
-        form, factors = factored(_of(form, order), w[order], shape)
+        form, factors = work.factored(_of(form, order), w[order], shape)
         layer = work.layer(form, factors)
         error = select_error(layer, problem.sides.select)
         evidence: Evidence = {"heads": order.tolist(), "closed form": error}
@@ -151,7 +159,7 @@ def _fit(problem: PlacedProblem, state: PlacedState, tools: Tools) -> tuple[Plac
     evidence: Evidence = {"shape": shape.words()}
     if error > calibration.EXACT[layer.dtype.name]:
         work = Work(problem, problem.sides.fit)
-        form, factors = factored(*work.inside(layer), shape)
+        form, factors = work.factored(*work.inside(layer), shape)
         fitted, more = work.descended(form, factors, problem.shape_steps, tools, tools.deadline)
         after = select_error(fitted, problem.sides.select)
         layer, error = (fitted, after) if after < error else (layer, error)
@@ -162,11 +170,12 @@ def _fit(problem: PlacedProblem, state: PlacedState, tools: Tools) -> tuple[Plac
 
 
 class Work:
-    """Fit examples in white coordinates, and layers from factors there."""
+    """Fit examples in white coordinates, and layers from factors there; a layer without biases stays without."""
 
     def __init__(self, problem: PlacedProblem, fit: Batch) -> None:
         self.source = problem.layer
-        self.ground = WhitenedRegression(fit, problem.layer.visible)
+        self.biases = has_biases(self.source.form) or bool(self.source.output_bias.any())
+        self.ground = WhitenedRegression(fit, self.source.visible, centred=self.biases)
 
     def inside(self, layer: AttentionLayer) -> tuple[Any, np.ndarray]:
         """Scores and W of a layer in white coordinates."""
@@ -174,19 +183,18 @@ class Work:
         form = white.inside(layer.form.astype(np.float64))
         return form, white.enter_linear(layer.w, layer.output_bias)[0]
 
-    def cheapest(self, form: Any, heads: int) -> np.ndarray:
-        """The heads that are left when those whose drop costs least are dropped one by one."""
-        kept = np.arange(form.heads)
-        if heads < form.heads:
-            kept = next(left for left, _ in drop_order(form, self.ground) if len(left) == heads)
-        return kept
+    def factored(self, form: Any, w: np.ndarray, shape: Shape) -> tuple[Any, Factored]:
+        """Scores and factors of heads in the order of their groups."""
+        form, factors = factored(form, w, shape)
+        return form, factors if self.biases else without_biases(factors, form.dim)
 
     def descended(
         self, form: Any, factors: Factored, steps: int, tools: Tools, deadline: float | None
     ) -> tuple[AttentionLayer, Evidence]:
         """The layer after so many steps on the factors, in float32, its O and b in the precision of the data."""
         ground = self.ground
-        single = Projection(ground.chunks.astype(np.float32), ground.causal, ground.total, form)
+        chunks = ground.chunks.astype(np.float32)
+        single = Projection(chunks, ground.causal, ground.total, form, self.biases)
         found = descend(
             single,
             factors,
@@ -199,10 +207,11 @@ class Work:
     def layer(self, form: Any, factors: Factored) -> AttentionLayer:
         """The layer of these factors, with the best O, b and values of sinks."""
         white, m = self.ground.white, factors.heads
-        linear = Projection(self.ground.chunks, self.ground.causal, self.ground.total, form).linear(factors)
+        ground = self.ground
+        linear = Projection(ground.chunks, ground.causal, ground.total, form, self.biases).linear(factors)
         width = m * factors.value.shape[-1]
         w = white.inverse.T @ factors.projections(linear[:width])
-        bias = linear[-1] - white.mean @ w.sum(axis=0)
+        bias = linear[-1] - white.mean @ w.sum(axis=0) if self.biases else np.zeros(w.shape[2])
         made = white.outside(put_together(form, factors))
         if made.sink_value is not None:  # the mean of the tokens counts for them and not for the sink
             value = linear[width : width + m] + white.mean @ w
@@ -211,6 +220,14 @@ class Work:
         return AttentionLayer.from_scores(
             made.astype(dtype), w.astype(dtype), bias.astype(dtype), causal=self.source.visible
         )
+
+
+def cheapest(problem: PlacedProblem, heads: int) -> np.ndarray:
+    """The heads that are left when those whose drop costs least are dropped one by one."""
+    kept = np.arange(problem.layer.num_heads)
+    if heads < len(kept):
+        kept = next(left for left, _ in drop_order(problem.layer, problem.sides.fit) if len(left) == heads)
+    return kept
 
 
 def _of(form: Any, heads: np.ndarray) -> Any:

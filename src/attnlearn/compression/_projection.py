@@ -49,11 +49,16 @@ class Value(NamedTuple):
 
 
 class Projection:
-    """The error of factored layers on some examples in white coordinates; `form` says how queries and keys meet."""
+    """The error of factored layers on some examples in white coordinates; `form` says how queries and keys meet.
 
-    def __init__(self, chunks: Chunks, causal: bool | Visible, total: float, form: Held = PLAIN) -> None:
+    With `bias` False there is no b, and P has no column of ones.
+    """
+
+    def __init__(
+        self, chunks: Chunks, causal: bool | Visible, total: float, form: Held = PLAIN, bias: bool = True
+    ) -> None:
         self.chunks, self.causal, self.total = chunks, causal, total
-        self.form = form.astype(chunks.dtype) if form is not PLAIN else form
+        self.form, self.bias = form.astype(chunks.dtype) if form is not PLAIN else form, bias
 
     def __call__(self, at: Factored) -> Value:
         """The value at these factors, in the precision of the examples."""
@@ -78,7 +83,9 @@ class Projection:
         numbers = self.chunks.rows * m * (self.chunks[0].x.shape[1] + 4 * r)
         keep = numbers * self.chunks.dtype.itemsize <= cache_bytes()
         work = self.chunks.multiplications(m * r + 1)
-        return self.chunks.derive(_forward, given=(opened, self.causal, self.form), keep=keep, work=work)
+        return self.chunks.derive(
+            _forward, given=(opened, self.causal, self.form, self.bias), keep=keep, work=work
+        )
 
     def _solved(self, local: Pieces) -> tuple[np.ndarray, np.ndarray]:
         """[O; b] from the normal equations, and L^-1 of P^T P."""
@@ -99,7 +106,7 @@ def _removable(local: Local, chunk: Chunk, linear: np.ndarray) -> np.ndarray:
     return p.T @ (p @ linear - chunk.y.reshape(len(p), -1))
 
 
-def _forward(chunk: Chunk, at: Factored, causal: bool, form: Held) -> Local:
+def _forward(chunk: Chunk, at: Factored, causal: bool, form: Held, bias: bool) -> Local:
     """Patterns and the columns P of one chunk."""
     x, share = chunk.x, at.share
     queries = _affine(x, form.ordered(at.query))
@@ -112,7 +119,7 @@ def _forward(chunk: Chunk, at: Factored, causal: bool, form: Held) -> Local:
     rows = mixed.reshape(alpha.shape[0] * alpha.shape[1], -1)
     ones = np.ones((len(rows), 1), x.dtype) if chunk.keep is None else chunk.keep.reshape(-1, 1)
     sinks = [] if form.sink_value is None else [ones - row_sums(alpha).reshape(len(rows), -1)]
-    return Local(met, values, alpha, np.concatenate([rows, *sinks, ones], axis=1))
+    return Local(met, values, alpha, np.concatenate([rows, *sinks, *([ones] if bias else [])], axis=1))
 
 
 def _affine(x: np.ndarray, factor: np.ndarray) -> np.ndarray:
@@ -129,14 +136,15 @@ def _backward(
     """The squared error of one chunk, and half its gradient in query, key and value."""
     rest = local.columns @ linear
     rest -= chunk.y.reshape(len(rest), -1)
-    columns = rest @ linear[:-1].T
-    change = columns[:, : local.values[0, 0].size].reshape(local.values.shape)
+    used = local.values[0, 0].size  # columns of values; those of sinks follow
+    change = (rest @ linear[:used].T).reshape(local.values.shape)
     by_head = local.alpha.transpose(0, 2, 1, 3)
     weights = pair(change, local.values)
     if (
         form.sink_value is not None
     ):  # what a token takes from the sink counts relative to what the sink puts out
-        weights -= columns[:, local.values[0, 0].size :].reshape(*weights.shape[:3], 1)
+        sinks = linear[used : used + weights.shape[2]]
+        weights -= (rest @ sinks.T).reshape(*weights.shape[:3], 1)
     weights *= local.alpha
     weights -= local.alpha * row_sums(weights)
     if form.sink_value is not None:

@@ -30,11 +30,14 @@ from attnlearn.solve._white import Whitening, whitening
 
 
 class WhitenedRegression:
-    """Fit examples in white coordinates, and least squares for W and b on them."""
+    """Fit examples in white coordinates, and least squares for W and b on them.
 
-    def __init__(self, held: Batch, causal: bool | Visible) -> None:
+    Coordinates that are not centred keep layers without biases without them.
+    """
+
+    def __init__(self, held: Batch, causal: bool | Visible, centred: bool = True) -> None:
         self.dtype, self.causal = held.x.dtype, causal
-        self.white: Whitening = whitening(held.x, held.mask)
+        self.white: Whitening = whitening(held.x, held.mask, centred)
         self.chunks = cut(self.white.tokens(held.x), held.y, held.mask)
         self.total = max(total_squares(held.y, held.mask), np.finfo(np.float64).tiny)
 

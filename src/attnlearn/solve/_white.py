@@ -94,10 +94,10 @@ class Whitening:
         return Parameters(scores.a, w, scores.c, b - self.mean @ w.sum(axis=0))
 
 
-def whitening(x: Tokens, mask: Mask | None) -> Whitening:
-    """Mean and covariance of the real tokens, in float64, turned into white coordinates."""
+def whitening(x: Tokens, mask: Mask | None, centred: bool = True) -> Whitening:
+    """Mean and covariance of the real tokens, in float64, turned into white coordinates; uncentred, 0 and second moments in their place."""
     rows = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
-    mean = rows.mean(axis=0, dtype=np.float64)
+    mean = rows.mean(axis=0, dtype=np.float64) if centred else np.zeros(x.shape[-1])
     covariance = np.zeros((x.shape[-1],) * 2)
     for start in range(0, len(rows), PIECE * CHUNK_ROWS):
         block = rows[start : start + PIECE * CHUNK_ROWS] - mean
