@@ -49,6 +49,7 @@ SUITES = (
     "sculpt",
     "papers",
     "text_task",
+    "linear",
     "bounds",
     "compress",
     "whole",

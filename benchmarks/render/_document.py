@@ -29,6 +29,7 @@ PARTS = (
     ("extract", "Chosen queries", "Every sequence counts: the search for a scale, failed attempts, certification. The published count is 4 m d² − 2 m + 1 scalar answers."),
     ("sculpt", "Sculpting", "The paper's algorithm, and random starts with the same refinement and the same time."),
     ("papers", "The papers' claims", "Lines of the pages [Chen & Li in pictures](chen-li-in-pictures.md) and [Deora et al. in pictures](deora-et-al-in-pictures.md), which are made from them."),
+    ("linear", "Linear attention", "Random linear-attention layers of 1 to 8 heads from five tokens a sequence, and data on which no layer is the only one: claim U must not be established there. The error is taken on fresh sequences of another length and three times the size."),
     ("bounds", "Bounds against measurements", "How often a bound of training lies below what it bounds, on random problems, and its smallest ratio to it."),
     ("training", "Training", "Times are taken in turn in one process."),
     ("compress", "Compression", "Error on fresh examples, relative to the spread of the outputs, beside rivals on the same sequences: pruning by importance, closed forms (`benchmarks/rivals/closed_forms.py`), and Adam from the best of them, the best of three rates. Ours keeps a quarter of the sequences apart, to choose and to certify; Adam uses them all."),

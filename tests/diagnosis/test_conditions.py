@@ -84,7 +84,7 @@ def test_data_alone_marks_what_needs_the_layer(seed: int) -> None:
     assert {check.code for check in unseen} >= {"theta.incoherence", "sum.cancellation", "C3.bound"}
     assert found.figures["heads"] == 2
     assert found.advice.route == "recover"
-    assert "needs the layer" in str(found)
+    assert "need the layer's weights" in str(found)
 
 
 def test_two_tokens_are_not_enough_and_the_text_says_so(seed: int) -> None:
