@@ -140,8 +140,9 @@ ORDER = {
     **dict.fromkeys(["_proposers", "sculpt", "linear"], 9),
     "_methods": 10,
     "_explain": 11,
-    "_recover": 12,
-    "__init__": 13,
+    "_planner": 12,
+    "_recover": 13,
+    "__init__": 14,
 }
 """Inside `recovery` a module imports from lower ranks, or from its own sub-package."""
 

@@ -87,7 +87,7 @@ def made_signals(directions: int = 5, keys: int = 4, **changes: Any) -> Signals:
         white=Whitening(np.zeros(r), np.eye(r), np.eye(r)), condition_number=1.0, position_mean=np.zeros((keys, r)),
         position_correlation=np.eye(keys), kurtosis=np.zeros(r), skewness=np.zeros(r),
         linear=np.zeros((2 * r + 1, r)), residual_covariance=np.eye(r), output_scale=1.0, nonlinear_share=0.3,
-        repeated=False, heavy_tails=False, residual=False, equations_per_unknown=1e3,
+        repeated=False, heavy_tails=False, residual=False, rounded=False, equations_per_unknown=1e3,
     )  # fmt: skip
     return dataclasses.replace(plain, **changes)
 

@@ -67,7 +67,19 @@ def test_more_heads_cost_more_and_a_low_rank_less(monkeypatch) -> None:
     one, many, low = (work(Long(10**6), 750_000, size) for size in (Size(1), Size(8), Size(8, 2)))
     assert 0 < one.fit < many.fit
     assert one.propose < many.propose
+    assert work(Long(10**6), 750_000, Size(8, proposed=True)) == many._replace(propose=0.0)
     assert low.fit < many.fit
+
+
+def test_outputs_that_are_known_to_carry_errors_are_planned_for_on_every_example(monkeypatch) -> None:
+    monkeypatch.setattr("attnlearn.recovery._plan._speed", lambda: 1e9)
+    plain, noisy = (
+        make_plan(Long(10**4), 7_500, Size(8, errors=errors), False, None) for errors in (False, True)
+    )
+    assert noisy.seconds == noisy.seconds_with_errors == plain.seconds_with_errors > 10 * plain.seconds
+    more = make_plan(Long(10**5), 75_000, Size(8), False, None)
+    assert more.seconds_with_errors > 5 * plain.seconds_with_errors
+    assert more.seconds < 2 * plain.seconds
 
 
 def test_the_wide_search_takes_the_place_of_the_moment(monkeypatch) -> None:
@@ -94,11 +106,13 @@ def test_the_plan_that_is_told_is_that_of_the_signals(monkeypatch, seed) -> None
     x = data.Gaussian(4, 6).sample(600)
     heard = Heard()
     solution = recover(x, AttentionLayer.random(2, 6, seed=seed)(x), progress=heard, raise_on_failure=False)
-    plan = solution.stats["plan"]
-    assert [told for told in heard.told if "memory" in told] == [plan.figures()]
+    plans = [told for told in heard.told if "memory" in told]
+    assert plans[-1] == solution.stats["plan"].figures()
     whole = as_examples(x, x)
     fit = solution.stats["split"]["fit"]
-    assert plan == make_plan(whole, fit, Size(calibration.SPARE), False, None)
+    assert (
+        plans[0]["memory"] == make_plan(whole, fit, Size(calibration.SPARE), False, None).figures()["memory"]
+    )
 
 
 def test_the_plan_is_part_of_the_result() -> None:

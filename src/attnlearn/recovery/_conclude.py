@@ -86,7 +86,10 @@ def conclude(
     deadline: float | None = None,
     on_step: Callable[..., None] | None = None,
 ) -> Conclusion:
-    """Certify the best fit on the certify side and choose the outcome; C2 and C3 also rest on the check `extra`."""
+    """Certify the best fit on the certify side and choose the outcome; C2 and C3 also rest on the check `extra`.
+
+    A fit that leaves nothing to explain is certified to the end, however late it is; claims beside errors end at the `deadline`.
+    """
     best, signals, examples = trail.best, trail.signals, problem.examples
     assert best is not None
     assert isinstance(signals, Signals)

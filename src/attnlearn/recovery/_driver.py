@@ -22,14 +22,12 @@ from attnlearn.recovery._trail import Trail
 Step = Callable[[Problem, Trail, Tools], tuple[Trail, dict[str, Any]]]
 
 
-def program(
-    table: Sequence[Proposer], on_signals: Callable[[Signals], None] | None = None
-) -> Callable[[Trail], tuple[str, Step] | None]:
-    """From the trail to the name and the function of the next step; None at the end. `on_signals` is told what was measured."""
+def program(table: Sequence[Proposer]) -> Callable[[Trail], tuple[str, Step] | None]:
+    """From the trail to the name and the function of the next step; None at the end."""
 
     def following(trail: Trail) -> tuple[str, Step] | None:
         if trail.signals is None:
-            return "signals", Measured(on_signals)
+            return "signals", _measured
         if trail.pending is not None:
             return "fit", _fitted
         if isinstance(trail.signals, Signals) and trail.row < len(table):
@@ -39,19 +37,10 @@ def program(
     return following
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The step that measures the signals."""
-
-    told: Callable[[Signals], None] | None = None
-
-    def __call__(self, problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict[str, Any]]:
-        found = measure(problem, tools)
-        if isinstance(found, Need):
-            return dataclasses.replace(trail, signals=found), found.evidence
-        if self.told is not None:
-            self.told(found)
-        return dataclasses.replace(trail, signals=found), found.evidence()
+def _measured(problem: Problem, trail: Trail, tools: Tools) -> tuple[Trail, dict[str, Any]]:
+    found = measure(problem, tools)
+    evidence = found.evidence if isinstance(found, Need) else found.evidence()
+    return dataclasses.replace(trail, signals=found), evidence
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ class Explanation:
         lines = [
             f"The tokens vary in {self.signals['support_rank']} directions; the layer looks "
             f"{'causal' if self.signals['causal'] else 'not causal'}{shown}.",
-            f"Expected: {_spoken(self.plan.seconds)} and {self.plan.memory_bytes / 1e9:.1f} GB, if the first row succeeds.",
+            f"Expected: {_spoken(self.plan.seconds)} and {self.plan.memory_bytes / 1e9:.1f} GB, if the first row succeeds"
+            f"{self._errors()}.",
         ]
         width = max((len(row.name) for row in self.rows), default=0)
         lines += [f"  {row.name:<{width}}  {row.runs:<9}  {row.why}" for row in self.rows]
@@ -103,6 +104,12 @@ class Explanation:
         return "\n".join(
             textwrap.fill(line, WIDE, subsequent_indent=more) for line, more in zip(lines, after)
         )
+
+    def _errors(self) -> str:
+        """What errors in the outputs would change."""
+        if self.signals["half_precision"]:
+            return " (outputs in half precision carry errors, so every example is read)"
+        return f"; {_spoken(self.plan.seconds_with_errors)}, if the outputs carry errors"
 
 
 def explain(
@@ -187,7 +194,8 @@ def size_of(rows: Sequence[Row], problem: Problem, signals: Signals, look: Look)
     first = next((row.name for row in rows if row.runs == "yes"), "")
     wide = first.startswith(WideSearch.name)
     usual = calibration.WIDTHS[0] if wide else calibration.SPARE
-    size = Size(problem.num_heads or look.heads or usual, look.rank, look.moment_examples, wide)
+    heads = problem.num_heads or look.heads or usual
+    size = Size(heads, look.rank, look.moment_examples, wide, errors=signals.rounded)
     if not (wide and signals.many):
         return size
     tried = widths(problem, signals, problem.equations)
@@ -195,12 +203,6 @@ def size_of(rows: Sequence[Row], problem: Problem, signals: Signals, look: Look)
     return size._replace(
         rank=shared, student=student_work(problem.examples, signals, tried[0][0]) if tried else 0.0
     )
-
-
-def planned(table: Sequence[Proposer], problem: Problem, signals: Signals, drawn: bool) -> Plan:
-    """The plan of `recover` once the signals are known, without a first look at the moment."""
-    size = size_of(rows_of(table, problem, signals), problem, signals, Look(None, None, None))
-    return make_plan(problem.examples, len(problem.split.fit), size, drawn, None)
 
 
 NOTHING_YET = "if the rows before it leave something to explain"

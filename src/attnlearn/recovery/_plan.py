@@ -7,7 +7,8 @@ of the fit and of the certificate, at the speed of one matrix product measured h
 
 Both need the number of heads and their rank. `explain` takes a first look at the moment and plans for what that shows. `recover` knows
 only the signals when it plans: it plans for four heads of full rank where the moment comes first, and for eight where the wide search
-does. Noise in the outputs makes the fit use more examples, and ill-conditioned layers take more products; neither is planned for.
+does, and plans again once it knows the heads, or that the outputs carry errors. With errors the fit and the certificate use every example;
+outputs in half precision show that beforehand, others only after a fit. Ill-conditioned layers take more products, which are not planned for.
 Measured seconds of one core, a start of the wide search and its pruning take about eight times the fit, the certificate twice the fit. In
 many directions the search is a stochastic descent and a fit. Recorded tokens are badly conditioned there: a fit takes four times
 the products.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +30,7 @@ from attnlearn.engine._progress import clock
 from attnlearn.engine._threads import own_threads
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.scores import Bilinear
-from attnlearn.solve._calibration import SIDE_MOST
+from attnlearn.solve._calibration import SIDE_MOST, TRIES
 from attnlearn.solve._chunks import cache_bytes
 from attnlearn.solve._unknowns import sequences_wanted, unknowns
 
@@ -49,13 +51,16 @@ _UNITS = {
 class Plan:
     """Expected needs of a run; `heads_supported` is how many heads of full rank the examples could determine.
 
-    >>> Plan(20_000, 1_000_000_000, 30.0, 12, None).fits(500_000_000)
+    `seconds_with_errors` is what the run takes if the outputs carry errors, from which every example and many more fits tell the heads.
+
+    >>> Plan(20_000, 1_000_000_000, 30.0, 90.0, 12, None).fits(500_000_000)
     False
     """
 
     examples: int
     memory_bytes: int
     seconds: float
+    seconds_with_errors: float
     heads_supported: int
     memory_limit: int | None
 
@@ -69,6 +74,7 @@ class Plan:
             "examples": self.examples,
             "memory": f"{self.memory_bytes / 1e9:.2f} GB",
             "time": f"about {clock(self.seconds)}",
+            "with errors": f"about {clock(self.seconds_with_errors)}",
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +86,7 @@ class Size(NamedTuple):
     """The layer that is planned for, and the examples that the moment would read (None: as equal heads would ask for).
 
     `wide`: whether the wide search takes the place of the moment. `student`: operations of its stochastic descent, if it has one.
+    `proposed`: whether a proposer has found it already. `errors`: whether the outputs are known to carry errors.
     """
 
     heads: int
@@ -87,14 +94,22 @@ class Size(NamedTuple):
     moment_examples: int | None = None
     wide: bool = False
     student: float | None = None
+    proposed: bool = False
+    errors: bool = False
 
 
 class Work(NamedTuple):
-    """Seconds of each part."""
+    """Seconds of each part, and of what errors in the outputs ask for beyond it."""
 
     propose: float
     fit: float
     certify: float
+    errors: float
+
+    @property
+    def exact(self) -> float:
+        """Seconds of all parts where outputs are exact."""
+        return calibration.PLANNED_REST + self.propose + self.fit + self.certify
 
 
 def parse_memory(memory: int | float | str | None) -> int | None:
@@ -121,10 +136,12 @@ def make_plan(
     limit = parse_memory(memory)
     equations = fit * examples.tokens * examples.out_dim
     one = unknowns(1, examples.dim, examples.out_dim)
+    parts = work(examples, fit, size)
     plan = Plan(
         examples.num,
         _memory(examples, fit, size, drawn),
-        calibration.PLANNED_REST + sum(work(examples, fit, size)),
+        parts.exact + (parts.errors if size.errors else 0.0),
+        parts.exact + parts.errors,
         int(equations / (calibration.EQUATIONS_PER_UNKNOWN * one)),
         limit,
     )
@@ -146,17 +163,24 @@ def work(examples: Examples, fit: int, size: Size) -> Work:
     one = 4 * (d * o + 2 * k * d + d * d)  # one vector, one row, both products of a pass
     moment = calibration.SPARE * read * k * one * max(heads + calibration.SPARE, calibration.VECTORS)
     rows = _fit_rows(examples, fit, size)
-    products = calibration.MANY_PRODUCTS * 4 * rows * heads * d * (d + o)
+    # One product for one row and head; the scores of factors move with both of them.
+    product = 4 * d * (min(d, 2 * (size.rank or d)) + o) + calibration.ELEMENTWISE * k
+    products = calibration.MANY_PRODUCTS * rows * heads * product
     eliminations = 2 * calibration.SHORT_STEPS * rows * (heads * d) ** 2
     fitted = (products + eliminations) / speed
-    if size.student is not None:
+    every = k * min(fit, max(calibration.LEAST_ROWS, calibration.REFINE_BYTES // (8 * k * (d + o))))
+    noisy = calibration.NOISY_PRODUCTS * (min(heads, TRIES) + calibration.SPARE) * every * heads * product
+    errors = fitted * every / rows + noisy / speed
+    if size.proposed:
+        proposed = 0.0
+    elif size.student is not None:
         fitted *= calibration.SPARE
         proposed = size.student / speed + fitted
     elif size.wide:
         proposed = calibration.SHORT_STEPS * fitted
     else:
         proposed = (moment + 4 * read * k * d * d) / speed
-    return Work(proposed, fitted, calibration.CLEAR * fitted)
+    return Work(proposed, fitted, calibration.CLEAR * fitted, errors)
 
 
 def _fit_rows(examples: Examples, fit: int, size: Size) -> float:
@@ -181,12 +205,17 @@ def _memory(examples: Examples, fit: int, size: Size, drawn: bool) -> int:
 
 
 def _speed() -> float:
-    """Operations a second that the kernel should reach on this machine, now."""
+    """Operations a second that the kernel should reach on this machine."""
+    return calibration.PLANNED_SPEED * _product_speed() * own_threads() ** 0.75
+
+
+@cache
+def _product_speed() -> float:
+    """Operations a second of a matrix product on one core, measured once in a process."""
     a, product = np.ones((512, 512), np.float32), np.empty((512, 512), np.float32)
     seconds = []
     for _ in range(4):  # the first one wakes the library
         began = time.perf_counter()
         np.matmul(a, a, out=product)
         seconds.append(time.perf_counter() - began)
-    one = 2 * 512**3 / max(min(seconds), np.finfo(float).eps)
-    return calibration.PLANNED_SPEED * one * own_threads() ** 0.75
+    return 2 * 512**3 / max(min(seconds), np.finfo(float).eps)

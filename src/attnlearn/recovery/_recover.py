@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,13 @@ from attnlearn.recovery._calibration import WIDTHS
 from attnlearn.recovery._conclude import Units, conclude
 from attnlearn.recovery._config import ACCURACY
 from attnlearn.recovery._draw import draw_examples
-from attnlearn.recovery._driver import program
-from attnlearn.recovery._explain import planned
+from attnlearn.recovery._driver import Step, program
 from attnlearn.recovery._from_block import from_block, is_block
 from attnlearn.recovery._intake import check_range, check_start, few_distinct, independent_units
 from attnlearn.recovery._methods import Method, method_for, method_from, method_with, without_positions
 from attnlearn.recovery._outcome import outcome, unmet_need, weak_remedy
-from attnlearn.recovery._plan import Size, make_plan, parse_memory
+from attnlearn.recovery._plan import Plan, Size, make_plan, parse_memory
+from attnlearn.recovery._planner import Planner, carries_errors
 from attnlearn.recovery._problem import Problem
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery._trail import Trail
@@ -84,7 +84,7 @@ def recover(
     - `groups`: the document of every sequence. Sequences of one document stay on one side of the split.
     - `accuracy`: claims about outputs that carry errors (noise, rounding) are established where they are at least so exact.
     - `target`: a function error that is enough. The run stops there, in about half the time.
-    - `memory` (bytes, or "1.5GB"): a run that is expected to need more is refused. `stats["plan"]` holds what was expected.
+    - `memory` (bytes, or "1.5GB"): a run that is expected to need more is refused. `stats["plan"]` holds what was expected last.
     - `time_limit` (seconds): the run ends with the best answer so far and BUDGET_SPENT. With a checkpoint it can be resumed.
 
     A run that achieved less than was asked for raises `NotEstablished`, which carries the solution. With `raise_on_failure=False` the
@@ -154,11 +154,13 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Taken:
-    """The problem that the caller's arguments make, its units, and figures for the result."""
+    """The problem that the caller's arguments make, its units, and the first plan, which refuses what cannot fit into memory."""
 
     problem: Problem
     units: Units
-    known: dict[str, Any]
+    plan: Plan
+    scale: float
+    """The factor by which a data model's tokens were multiplied."""
 
 
 def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tools: Tools) -> Taken | Solution:
@@ -184,7 +186,7 @@ def take_in(given: Arguments, method: Method, start: AttentionLayer | None, tool
     shown = examples.take(split.select).y
     problem = Problem(examples, split, causal, num_heads, given.target, given.accuracy, precision_of(shown))
     units = Units(members, unit, "" if scale == 1.0 else f", the data model's tokens times {scale:.3g}")
-    return Taken(problem, units, {"token_scale": scale, "plan": plan})
+    return Taken(problem, units, plan, scale)
 
 
 class Recovery(Learner):
@@ -193,17 +195,15 @@ class Recovery(Learner):
     name = "recover"
 
     def __init__(self, taken: Taken, method: Method, drawn: bool, tools: Tools) -> None:
-        self.taken, self.method = taken, method
+        self.taken, self.method, self.problem, self.state = taken, method, taken.problem, Trail()
+        self.planner = Planner(method.table, taken.problem, drawn, taken.plan, tools)
+        self.following = program(method.table)
+        self.phases = self.next_step
 
-        def plan_again(signals: Signals) -> None:
-            """Plan with the signals; the first plan only refuses what cannot fit into memory."""
-            plan = planned(method.table, taken.problem, signals, drawn)
-            taken.known["plan"] = replace(plan, memory_limit=taken.known["plan"].memory_limit)
-            with tools.progress.phase("plan"):
-                tools.progress.update(**plan.figures())
-            tools.progress.expect(plan.seconds)
-
-        self.problem, self.state, self.phases = taken.problem, Trail(), program(method.table, plan_again)
+    def next_step(self, trail: Trail) -> tuple[str, Step] | None:
+        """The next step, after a plan where more is known than before."""
+        self.planner.look(trail)
+        return self.following(trail)
 
     def identity(self) -> dict[str, Any]:
         """The examples, the method and what is known of the layer."""
@@ -225,8 +225,28 @@ class Recovery(Learner):
 
     def so_far(self, state: Trail) -> tuple[AttentionLayer | None, dict[str, Any]]:
         """The layer of the best fit."""
-        stats = _stats(state, self.problem, self.method) | self.taken.known
-        return state.layer, stats
+        return state.layer, self.stats(state)
+
+    def stats(self, trail: Trail) -> dict[str, Any]:
+        """Figures of a run that do not depend on how it ended."""
+        problem = self.problem
+        examples, split = problem.examples, problem.split
+        words = getattr(examples, "words", ())
+        first = sorted(split.select, key=lambda index: index >= len(words)) if words else split.select
+        shown = examples.take(np.asarray(first[:INPUTS]))
+        return {
+            "method": self.method.name,
+            "examples": getattr(trail.body, "examples_read", 0) or examples.num,
+            "sequence_length": examples.tokens,
+            "given_heads": problem.num_heads,
+            "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
+            "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
+            "sample_inputs": SampleInputs(
+                shown.x, shown.mask, tuple(words[index] for index in first[:SHOWN] if index < len(words))
+            ),
+            "token_scale": self.taken.scale,
+            "plan": self.planner.plan,
+        }
 
     def finished(self, state: Trail) -> bool:
         """Whether a fit leaves nothing to explain, or is on target."""
@@ -243,8 +263,17 @@ class Recovery(Learner):
                 asked["remedy"] = weak_remedy(self.problem.examples.dtype, self.problem.rounded_to)
             return Solution(None, ended, stats=asked | need.evidence)
         extra = None if self.method.check is None else self.method.check(trail)
-        made = conclude(self.problem, trail, self.taken.units, extra=extra, on_step=tools.progress.update)
-        return Solution(layer, made.outcome, made.certificate, stats=made.stats)
+        made = conclude(
+            self.problem,
+            trail,
+            self.taken.units,
+            extra=extra,
+            deadline=tools.deadline,
+            on_step=tools.progress.update,
+        )
+        cut_short = tools.out_of_time and carries_errors(trail) and not made.certificate.certified
+        ended = Outcome.BUDGET_SPENT if cut_short else made.outcome
+        return Solution(layer, ended, made.certificate, stats=made.stats)
 
 
 class DirectRecovery(Recovery):
@@ -253,12 +282,12 @@ class DirectRecovery(Recovery):
     def __init__(self, taken: Taken, method: Method, drawn: bool, tools: Tools) -> None:
         super().__init__(taken, method, drawn, tools)
         assert method.route is not None, "a method without proposers has a route"
-        self.route = method.route(taken.problem, taken.units, taken.known["plan"].memory_limit)
+        self.route = method.route(taken.problem, taken.units, taken.plan.memory_limit)
         self.state, self.phases = self.route.state, self.route.phases
 
     def so_far(self, state: Any) -> tuple[Any, dict[str, Any]]:
         """The layer that the route has found."""
-        return self.route.layer(state), _stats(Trail(), self.problem, self.method) | self.taken.known
+        return self.route.layer(state), self.stats(Trail())
 
     def finished(self, state: Any) -> bool:
         """Whether there is a layer to judge."""
@@ -267,22 +296,3 @@ class DirectRecovery(Recovery):
     def conclude(self, run: Run, layer: Any, tools: Tools) -> Solution:
         """As the route judges."""
         return self.route.conclude(run.state)
-
-
-def _stats(trail: Trail, problem: Problem, method: Method) -> dict[str, Any]:
-    """Figures of a run that do not depend on how it ended."""
-    examples, split = problem.examples, problem.split
-    words = getattr(examples, "words", ())
-    first = sorted(split.select, key=lambda index: index >= len(words)) if words else split.select
-    shown = examples.take(np.asarray(first[:INPUTS]))
-    return {
-        "method": method.name,
-        "examples": getattr(trail.body, "examples_read", 0) or examples.num,
-        "sequence_length": examples.tokens,
-        "given_heads": problem.num_heads,
-        "split": {"fit": len(split.fit), "select": len(split.select), "certify": len(split.certify)},
-        "support": trail.signals.support if isinstance(trail.signals, Signals) else None,
-        "sample_inputs": SampleInputs(
-            shown.x, shown.mask, tuple(words[index] for index in first[:SHOWN] if index < len(words))
-        ),
-    }

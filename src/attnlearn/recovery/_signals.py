@@ -29,6 +29,7 @@ from attnlearn.solve._calibration import CAUSAL
 from attnlearn.solve._tokens import repeated
 from attnlearn.solve._unknowns import unknowns
 from attnlearn.solve._white import Whitening
+from attnlearn.solve.noise import in_half_precision
 
 _CHUNK = 1024
 
@@ -60,6 +61,8 @@ class Signals:
     residual_covariance: Float[np.ndarray, "o o"]
     output_scale: float
     nonlinear_share: float
+    rounded: bool
+    """Whether the outputs have no more bits than half precision."""
     equations_per_unknown: float
     """Equations on the fit side for every unknown of eight heads of full rank."""
 
@@ -126,6 +129,7 @@ class Signals:
             "repeated": self.repeated,
             "heavy_tails": self.heavy_tails,
             "own_token_enters": self.residual,
+            "half_precision": self.rounded,
             "sequences_read": len(self.fit),
             "equations_per_unknown": self.equations_per_unknown,
         }
@@ -171,6 +175,7 @@ def _measured(
         repeated=_repeated(problem, found.kurtosis),
         heavy_tails=False,
         residual=own_token(problem, causal, white).residual,
+        rounded=in_half_precision(examples.take(some[: calibration.SAMPLE]).y),
         equations_per_unknown=problem.equations / unknowns(calibration.WIDTHS[0], r, out),
     )
     between = np.abs(found.position_correlation[~np.eye(examples.tokens, dtype=bool)])

@@ -39,6 +39,15 @@ def bits_in_use(values: Float[np.ndarray, "*shape"]) -> int:
     return 1 + width - zeros
 
 
+def in_half_precision(values: Float[np.ndarray, "*shape"]) -> bool:
+    """Whether numbers have no more bits than half precision has: as outputs they carry errors that every example averages out.
+
+    >>> in_half_precision(np.float16([0.1, 0.3]).astype(float)), in_half_precision(np.array([0.1, 0.3]))
+    (True, False)
+    """
+    return 0 < bits_in_use(values) <= HALF + 1
+
+
 def precision_of(values: Float[np.ndarray, "*shape"]) -> np.dtype:
     """The precision that outputs have: float32 where they need no more bits than that, though more than half precision has.
 
