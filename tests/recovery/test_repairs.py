@@ -305,6 +305,15 @@ def test_a_fit_says_whose_candidate_it_was_and_what_was_tried(truth, seed) -> No
     assert found.evidence["select_error"] == found.select_error
 
 
+def test_a_candidate_at_its_optimum_is_an_answer_only_if_it_is_exact(truth, seed):
+    exact = fitted(truth, truth, seed, at_optimum=True)
+    assert (exact.verdict, exact.stop, exact.examples) == (Verdict.EXACT, "given", 0)
+    moved = fitted(truth, truth.replace(theta=1.1 * truth.theta), seed, at_optimum=True)
+    assert moved.verdict is Verdict.EXACT
+    assert moved.examples > 0
+    assert distance(moved.layer, truth).max < 1e-9
+
+
 def test_heads_that_the_moment_shows_twice_are_taken_for_one(seed: int, rng) -> None:
     """Heads of rank one and their swaps look alike: a start with copies of them is refined without the copies."""
     truth, x = AttentionLayer.random(2, 16, rank=1, seed=seed), rng.uniform(-1.7, 1.7, (8_000, 6, 16))

@@ -96,7 +96,8 @@ class WideSearch(Proposer):
         evidence = {"starts": found.tried}
         if found.best is not None:
             weights = Weights.of(found.best.layer.astype(problem.examples.dtype))
-            return Proposal(Candidate(weights, found.best.rank, self.name), evidence=evidence)
+            candidate = Candidate(weights, found.best.rank, self.name, at_optimum=signals.many)
+            return Proposal(candidate, evidence=evidence)
         if found.misfits and not signals.modelled:  # else many more heads than layers have may be the cause
             return Proposal(need=Need(Outcome.NOT_ATTENTION), evidence=evidence)
         reached = max((entry["heads"] for entry in found.tried), default=0)

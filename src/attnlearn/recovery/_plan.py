@@ -10,8 +10,7 @@ only the signals when it plans: it plans for four heads of full rank where the m
 does, and plans again once it knows the heads, or that the outputs carry errors. With errors the fit and the certificate use every example;
 outputs in half precision show that beforehand, others only after a fit. Ill-conditioned layers take more products, which are not planned for.
 Measured seconds of one core, a start of the wide search and its pruning take about eight times the fit, the certificate twice the fit. In
-many directions the search is a stochastic descent and a fit. Recorded tokens are badly conditioned there: a fit takes four times
-the products.
+many directions the search is a stochastic descent and Gauss-Newton on factors, whose operations are counted (`wide.student_work`).
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Plan:
 class Size(NamedTuple):
     """The layer that is planned for, and the examples that the moment would read (None: as equal heads would ask for).
 
-    `wide`: whether the wide search takes the place of the moment. `student`: operations of its stochastic descent, if it has one.
+    `wide`: whether the wide search takes the place of the moment. `student`: operations of that search in many directions.
     `proposed`: whether a proposer has found it already. `errors`: whether the outputs are known to carry errors.
     """
 
@@ -174,8 +173,7 @@ def work(examples: Examples, fit: int, size: Size) -> Work:
     if size.proposed:
         proposed = 0.0
     elif size.student is not None:
-        fitted *= calibration.SPARE
-        proposed = size.student / speed + fitted
+        proposed = size.student / speed
     elif size.wide:
         proposed = calibration.SHORT_STEPS * fitted
     else:

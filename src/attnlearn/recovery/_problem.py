@@ -109,6 +109,8 @@ class Candidate:
     clear_view: int | None = None
     refined: bool = False
     """Whether the layer is an answer already, which the fit judges as it is."""
+    at_optimum: bool = False
+    """Whether its proposer took it to the optimum in float64: it is an answer if it is exact."""
 
 
 @storable

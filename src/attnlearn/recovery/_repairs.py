@@ -184,10 +184,12 @@ def _near(layer: AttentionLayer, tokens: int) -> bool:
 def _repaired(fitting: Fitting, candidate: Candidate) -> tuple[Attempt, list[dict]]:
     """The best attempt, and the steps that led to it."""
     proposed = fitting.proposed
-    if candidate.refined:
+    if candidate.refined or candidate.at_optimum:
         error = typical_error(proposed.layer, fitting.side, fitting.scale)
         kept = Refined(proposed.layer, error, "given", 0, candidate.rank, [])
-        return fitting.judged(proposed, kept), []
+        given = fitting.judged(proposed, kept)
+        if candidate.refined or given.exact:
+            return given, []
     fewer = without_duplicates(proposed.layer, proposed.rank)
     best = fitting.attempt("first", dataclasses.replace(proposed, layer=fewer, limits=SHORT))
     steps = list(best.refined.steps)

@@ -14,6 +14,8 @@ from attnlearn.recovery.wide._many import from_student, ranks
 from attnlearn.recovery.wide._prune import Pruner
 from attnlearn.recovery.wide._starts import Width
 from attnlearn.recovery.wide._stochastic import Source
+from attnlearn.recovery.wide._student import Student
+from attnlearn.scores import Bilinear
 from attnlearn.solve._split import Split
 from tests.recovery._problems import problem, signals
 
@@ -69,8 +71,11 @@ def test_what_no_student_learns_has_no_heads(rng, short, monkeypatch):
 
 
 def test_a_rank_is_named_only_where_both_sides_fall(rng):
-    whole = problem(AttentionLayer.random(2, DIM), tokens(rng, 400))
-    here = Source(whole, signals(whole))
-    low, full = (AttentionLayer.random(3, DIM, rank=rank) for rank in (4, None))
-    assert ranks(here, low, 6) == [4, 6]
-    assert ranks(here, full, 6) == [6]
+    low, full = (Student.random(3, rank, DIM, DIM, 1.0, rng) for rank in (4, 6))
+    padded = [
+        np.concatenate([part, 1e-3 * part[..., :2]], axis=2)
+        for part in (low.scores.a, low.scores.b, low.values)
+    ]
+    outputs = np.concatenate([low.outputs, low.outputs[:, :2]], axis=1)
+    assert ranks(Student(Bilinear(*padded[:2], low.scores.c), padded[2], outputs, low.bias)) == [4, 6]
+    assert ranks(full) == [6]

@@ -11,7 +11,7 @@ from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import cut, on_threads
 from attnlearn.solve._regress import total_squares
 from attnlearn.solve.refinement import RefineConfig
-from attnlearn.solve.refinement._descent import Descent, _damping_factor
+from attnlearn.solve.refinement._descent import Descent, damping_factor
 from attnlearn.solve.refinement._trace import Trace
 
 
@@ -59,7 +59,7 @@ def test_the_damping_rises_until_a_step_succeeds(problem):
     ("ratio", "wanted"), [(0.9, calibration.DIGIT), (0.5, 1.0), (0.1, calibration.FAR_MORE), (np.nan, 1.0)]
 )
 def test_the_damping_follows_the_promise(ratio, wanted):
-    assert _damping_factor(ratio) == wanted
+    assert damping_factor(ratio) == wanted
 
 
 def test_ill_conditioned_solves_ask_for_more_examples(problem, monkeypatch):

@@ -139,7 +139,7 @@ class Pruner:
 
     def remaining(self, wide: WideFit, heads: int | None) -> list[np.ndarray]:
         """The likeliest sets of needed heads: those before whose loss the cost of a drop leaps."""
-        order = list(drop_order(wide.layer, self.fit.astype(np.float32) if self.signals.many else self.fit))
+        order = list(drop_order(wide.layer, self.fit))
         self.costs = self.costs or {len(kept): float(cost) for kept, cost in order}
         return likeliest(order, wide.select_error, heads)
 

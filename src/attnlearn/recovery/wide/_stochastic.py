@@ -29,7 +29,7 @@ from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.wide._student import Student, seen, slope
 from attnlearn.scores import Visible
 from attnlearn.solve._calibration import CHUNK_ROWS, PIECE, RIDGE, in_precision
-from attnlearn.solve._chunks import Chunk, added, on_threads
+from attnlearn.solve._chunks import Chunk, added, cut, on_threads
 from attnlearn.solve._drop import Normal
 
 
@@ -37,7 +37,7 @@ class Source:
     """White tokens and outputs of mean zero and spread one, in float32: as many fit examples as memory allows."""
 
     def __init__(self, problem: Problem, signals: Signals, visible: Visible | None = None) -> None:
-        examples = problem.examples
+        self.problem, examples = problem, problem.examples
         one = 4 * examples.tokens * (signals.directions + examples.out_dim)
         side = problem.fit_side(max(calibration.SAMPLE, calibration.CACHE_BYTES // one))
         real = side.y.reshape(-1, examples.out_dim) if side.mask is None else side.y[side.mask]
@@ -65,6 +65,18 @@ class Source:
     def chunk(self, chosen: np.ndarray) -> Chunk:
         """Some sequences; tokens and outputs are zero where padded."""
         return Chunk(self.x[chosen], self.y[chosen], None if self.keep is None else self.keep[chosen], chosen)
+
+    def pieces(self, number: int) -> Iterator[Chunk]:
+        """The first sequences in chunks."""
+        number = min(number, len(self.x))
+        few = max(1, CHUNK_ROWS // self.x.shape[1])
+        return (self.chunk(np.arange(start, min(start + few, number))) for start in range(0, number, few))
+
+    def in_double(self, number: int) -> list[Chunk]:
+        """The first sequences in chunks of float64: what float32 rounds off white tokens is more than the recorded ones lack."""
+        side = self.problem.fit_side(number)
+        y = (np.asarray(side.y, np.float64) - self.mean) / self.spread
+        return list(cut(self.white.tokens(side.x, np.float64), y, side.mask))
 
     def layer(self, student: Student) -> AttentionLayer:
         """The student as a layer on the tokens themselves."""
@@ -177,13 +189,6 @@ def normal_equations(source: Source, student: Student) -> tuple[Normal, float]:
         return whole.T @ whole, whole.T @ y, np.array(np.vdot(y, y), np.float64)
 
     with on_threads():
-        matrix, moment, total = added(in_order(part, _pieces(source, number)))
+        matrix, moment, total = added(in_order(part, source.pieces(number)))
     ridge = in_precision(RIDGE, np.float32)
     return Normal(matrix.astype(np.float64), moment.astype(np.float64), rank, ridge), float(total)
-
-
-def _pieces(source: Source, number: int) -> Iterator[Chunk]:
-    """The first sequences in chunks."""
-    few = max(1, CHUNK_ROWS // source.x.shape[1])
-    for start in range(0, number, few):
-        yield source.chunk(np.arange(start, min(start + few, number)))

@@ -7,10 +7,10 @@ one, so one step size suits all factors.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from attnlearn._layer import AttentionLayer
 from attnlearn.scores import Bilinear, Scores, Visible
@@ -61,6 +61,36 @@ class Student(NamedTuple):
         values, outputs = (part.astype(np.float64) for part in (self.values, self.outputs))
         form, b = self.scores.astype(np.float64).canonical(), mean + spread * self.bias
         return AttentionLayer.from_scores(form, spread * values @ outputs, b, causal=causal)
+
+    def astype(self, dtype: Any) -> Student:
+        """The student in another precision."""
+        rest = (np.asarray(part, dtype) for part in (self.values, self.outputs, self.bias))
+        return Student(self.scores.astype(dtype), *rest)
+
+    def of_heads(self, kept: Int[np.ndarray, "h"]) -> Student:
+        """The student with some of its heads, whose scores are plain factors."""
+        assert isinstance(self.scores, Bilinear), "heads are chosen among plain factors"
+        scores = Bilinear(*(part[kept] for part in self.scores))
+        return Student(scores, self.values[kept], self.outputs[kept], self.bias)
+
+    def of_rank(self, rank: int) -> Student:
+        """The nearest student of a rank that is at most its own, with balanced factors."""
+        u, values, vt = self._values()
+        root = np.sqrt(values[:, :rank])
+        found = (u[:, :, :rank] * root[:, None], root[:, :, None] * vt[:, :rank])
+        return Student(self.scores.of_rank(rank), *found, self.bias).astype(self.values.dtype)
+
+    @property
+    def spectra(self) -> tuple[Float[np.ndarray, "m r"], Float[np.ndarray, "m r"]]:
+        """Singular values of every Theta and W."""
+        theta = np.linalg.svd(self.scores.at(0).theta, compute_uv=False)
+        return theta[:, : self.values.shape[2]], self._values()[1]
+
+    def _values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The singular value decomposition of every W; nothing of size d times o is formed."""
+        outer, inner = np.linalg.qr(self.values.astype(np.float64))
+        u, values, vt = np.linalg.svd(inner @ self.outputs, full_matrices=False)
+        return outer @ u, values, vt
 
 
 OUTPUT_SIZE = 0.3

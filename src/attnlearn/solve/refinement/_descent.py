@@ -143,7 +143,7 @@ class Descent:
                 accepted=accepted, precision=chunks.dtype.name, solved=at.chunks.dtype.name,
             )  # fmt: skip
             if accepted:
-                self.damping = damping * _damping_factor(ratio)
+                self.damping = damping * damping_factor(ratio)
                 return Progress(moved, new, by, float(np.sqrt(new.cost / fit.cost)), promised)
             if promised <= calibration.NEGLIGIBLE**2 or len(self.trace.steps) >= self.config.max_steps:
                 return None
@@ -175,10 +175,10 @@ def _scaled(rest: np.ndarray, norm: float, dtype: np.dtype) -> np.ndarray:
     return xp.astype(rest / norm, getattr(xp, dtype.name))
 
 
-def _damping_factor(ratio: float) -> float:
+def damping_factor(ratio: float) -> float:
     """How the damping changes after a step that kept the share `ratio` of what the linear model promised.
 
-    >>> [_damping_factor(ratio) for ratio in (0.1, 0.5, 0.9)]
+    >>> [damping_factor(ratio) for ratio in (0.1, 0.5, 0.9)]
     [3.0, 1.0, 0.1]
     """
     if ratio > 1 - calibration.ENOUGH_SHARE:
