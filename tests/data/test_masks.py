@@ -81,6 +81,18 @@ def test_other_masks_are_refused(allowed, message):
         split_mask(allowed[None])
 
 
+def test_the_last_token_of_a_causal_window_is_real():
+    allowed = EARLIER & ~EARLIER.tril(-2)
+    real, possible = split_mask(allowed[None], window=2)
+    assert real.all()
+    assert possible == {True}
+    padded = allowed.clone()
+    padded[:, -1] = False  # nobody sees the last token, whose query sees those in its window
+    real, possible = split_mask(padded[None], window=2)
+    assert real[0].tolist() == [True, True, True, False]
+    assert possible == {True}
+
+
 def test_biases_on_scores_are_refused():
     slopes = -torch.arange(4.0).expand(1, 1, 4, 4)
     with pytest.raises(ValueError, match="a bias on the scores is not representable"):

@@ -120,7 +120,9 @@ def _whole_model(factory: str, output: Path | None, sizes: dict[str, int | None]
         ["block", "outcome", "floats a token", "error", "in weights"], [b.row() for b in found.blocks]
     )
     console.text(found.sentence)
-    console.text(f"wrote    {output / 'weights.safetensors'}")
+    for name in ("weights.safetensors", "model.safetensors"):
+        if (output / name).exists():
+            console.text(f"wrote    {output / name}")
     console.json(found.to_json())
     return 0 if found.achieved else 3
 

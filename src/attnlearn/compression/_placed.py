@@ -46,6 +46,7 @@ from attnlearn.scores import Relative, build, describe
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._drop import WhitenedRegression, drop_order
 from attnlearn.solve._rank import largest_rank
+from attnlearn.solve._white import whitening
 
 Evidence = dict[str, Any]
 
@@ -260,6 +261,7 @@ def placed_stats(problem: PlacedProblem, state: PlacedState) -> dict[str, Any]:
         "sequence_length": sides.fit.x.shape[1],
         "split": {"fit": sides.fit.num, "select": sides.select.num, "certify": sides.certify.num},
         "sample_inputs": SampleInputs(sides.select.x[:INPUTS], shown),
+        "support": whitening(sides.fit.x, sides.fit.mask).support,
     }
     if state.shape is not None:
         stats["shape"] = state.shape.row(*sizes, state.error)

@@ -34,6 +34,16 @@ from attnlearn.convert._refusals import (
     WINDOW,
     refuse,
 )
+from attnlearn.convert._stated import (
+    causal_of,
+    dtype_of,
+    head_width,
+    layer_type,
+    num_heads_of,
+    scale_of,
+    window_of,
+    with_width,
+)
 from attnlearn.convert._torch import evaluation_copy
 from attnlearn.scores import Bilinear, Offsets, Relative, Visible, alibi_slopes, frequencies_of
 from attnlearn.scores._rotation import PAIRINGS
@@ -55,20 +65,33 @@ def positional_blocks(root: Any, prefix: str | None) -> dict[str, Any]:
 
 def layer_of(root: Any, name: str, config: Mapping[str, Any]) -> AttentionLayer:
     """The layer of the module `name` in `root`, in the dtype of its weights; checked against its own forward."""
+    return _read(root, name, config)[0]
+
+
+def conventions_of(root: Any, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The pairing, YaRN's factor and the scale of the rotary module `name`, as `to_huggingface` takes them."""
+    module = root.get_submodule(name)
+    arrays = family_of(module).read(module, num_heads_of(module, config))  # type: ignore[union-attr]
+    factor = frequencies_of(with_width(config, arrays), layer_type(module, config)).factor
+    return {"pairing": _read(root, name, config)[1], "factor": factor, "scale": scale_of(module, arrays)}
+
+
+def _read(root: Any, name: str, config: Mapping[str, Any]) -> tuple[AttentionLayer, str]:
+    """The layer, and how the module pairs coordinates."""
     module = root.get_submodule(name)
     family = family_of(module)
     require(family is not None, "module", "must be a known attention module with positions", name)
     refuse_features(module, name)
-    heads = _num_heads(module, config)
+    heads = num_heads_of(module, config)
     arrays = family.read(module, heads)  # type: ignore[union-attr]
-    visible = Visible(_causal(module, family, config), window_of(module, config))
+    visible = Visible(causal_of(module, family, config), window_of(module, config))
     closest = np.inf
-    for layer in _candidates(root, name, module, family, arrays, visible, config):  # type: ignore[arg-type]
+    for pairing, layer in _candidates(root, name, module, family, arrays, visible, config):  # type: ignore[arg-type]
         tokens = _check_tokens(layer)
         theirs = _own_forward(root, name, family, visible, config)(tokens)  # type: ignore[arg-type]
         closest = min(closest, float(np.abs(layer(tokens) - theirs).max() / max(np.abs(theirs).max(), TINY)))
         if closest <= POSITION_TOLERANCE:
-            return layer.astype(_dtype(module))
+            return layer.astype(dtype_of(module)), pairing
     raise ValueError(
         f"module: must compute softmax attention with known positions, got {type(module).__name__}, whose forward "
         f"differs from the layer by a relative {closest:.1e}"
@@ -94,7 +117,7 @@ def refuse_features(module: Any, name: str) -> None:
         refuse("module", CROSS, f"the name {name}")
     if rotary and (names := norms_of(module)):
         for norm in names:  # what cannot be held is refused here, before anything is recorded
-            norm_of(module, norm, _width(module))
+            norm_of(module, norm, head_width(module))
 
 
 def positions_of(module: Any, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,22 +151,22 @@ def _candidates(
     arrays: Projections,
     visible: Visible,
     config: Mapping[str, Any],
-) -> Iterator[AttentionLayer]:
-    """Layers that the module may compute, the usual one first."""
+) -> Iterator[tuple[str, AttentionLayer]]:
+    """Pairings and layers that the module may compute, the usual one first."""
     group = len(arrays.wq) // len(arrays.wk)
     wk, wv = (np.repeat(part, group, axis=0) for part in (arrays.wk, arrays.wv))
     bk, bv = (None if part is None else np.repeat(part, group, axis=0) for part in (arrays.bk, arrays.bv))
     w = wv @ arrays.wo
     values = np.zeros((len(w), w.shape[2])) if bv is None else np.einsum("ms,mso->mo", bv, arrays.wo)
     bias = values.sum(axis=0) + (0 if arrays.bo is None else arrays.bo)
-    scale = _scale(module, arrays)
+    scale = scale_of(module, arrays)
     if family.positions == "position_embeddings":
-        rotation, factor = frequencies_of(_with_width(config, arrays), layer_type(module, config))
+        rotation, factor = frequencies_of(with_width(config, arrays), layer_type(module, config))
         by_coordinate = scale * np.where(np.arange(rotation.width) < 2 * rotation.pairs, factor, 1.0)
         for pairing in PAIRINGS:
             sides = (arrays.wq, wk, arrays.bq, bk)
             scores = scores_around(module, sides, values, rotation, by_coordinate, pairing)
-            yield AttentionLayer.from_scores(scores, w, bias, causal=visible)
+            yield pairing, AttentionLayer.from_scores(scores, w, bias, causal=visible)
         return
     c = np.zeros(wk.shape[:2]) if arrays.bq is None else scale * np.einsum("mdr,mr->md", wk, arrays.bq)
     base = Bilinear.whole(scale * arrays.wq @ np.swapaxes(wk, 1, 2), c)
@@ -151,7 +174,7 @@ def _candidates(
         table, offsets = alibi_slopes(len(w))[:, None], Offsets("slope")
     else:
         table, offsets = _buckets(root, name, module)
-    yield AttentionLayer.from_scores(Relative(base, table, offsets), w, bias, causal=visible)
+    yield "", AttentionLayer.from_scores(Relative(base, table, offsets), w, bias, causal=visible)
 
 
 def _buckets(root: Any, name: str, module: Any) -> tuple[np.ndarray, Offsets]:
@@ -235,59 +258,6 @@ def _positions(
     owner = evaluation_copy(_owner(root, name))
     bias = owner.compute_bias(k, k)
     return {"position_bias": bias}
-
-
-def layer_type(module: Any, config: Mapping[str, Any]) -> str | None:
-    """Which of a model's kinds of layers a module is in, where the configuration lists them."""
-    kinds, place = config.get("layer_types"), getattr(module, "layer_idx", None)
-    return kinds[place] if isinstance(kinds, list) and isinstance(place, int) and place < len(kinds) else None
-
-
-def window_of(module: Any, config: Mapping[str, Any]) -> int | None:
-    """A module's own window if it says one; otherwise that of the configuration, where that holds for every layer."""
-    if hasattr(module, "sliding_window"):
-        return module.sliding_window
-    return None if config.get("layer_types") else config.get("sliding_window")
-
-
-def _with_width(config: Mapping[str, Any], arrays: Projections) -> dict[str, Any]:
-    return {**config, "head_dim": arrays.wq.shape[2]}
-
-
-def _width(module: Any) -> int:
-    """The width of a module's heads."""
-    stated = getattr(module, "head_dim", None)
-    return stated if isinstance(stated, int) else module.q_proj.weight.shape[0] // _num_heads(module, {})
-
-
-def _num_heads(module: Any, config: Mapping[str, Any]) -> int:
-    for source in (module, config):
-        for name in ("num_attention_heads", "num_heads", "n_heads", "n_head"):
-            value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-            if isinstance(value, int):
-                return value
-    raise ValueError(f"module: must say its number of heads, got {type(module).__name__}")
-
-
-def _causal(module: Any, family: Any, config: Mapping[str, Any]) -> bool:
-    stated = getattr(module, "is_causal", None)
-    if isinstance(stated, bool):
-        return stated
-    return family.name == "bloom" or bool(config.get("is_decoder"))
-
-
-def _scale(module: Any, arrays: Projections) -> float:
-    for name in ("scaling", "inv_norm_factor"):
-        value = getattr(module, name, None)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-    return float(arrays.wq.shape[2] ** -0.5)
-
-
-def _dtype(module: Any) -> Any:
-    import torch
-
-    return np.float64 if next(module.parameters()).dtype == torch.float64 else np.float32
 
 
 def _check_tokens(layer: AttentionLayer) -> np.ndarray:

@@ -96,7 +96,8 @@ def _torch_site(name: str, module: torch.nn.MultiheadAttention) -> Site:
 def _positional_site(name: str, module: Any, model: Any) -> Site:
     """A module whose scores depend on positions; what cannot be held is refused by name."""
     from attnlearn.convert._families import family_of
-    from attnlearn.convert._positions import positions_of, refuse_features, window_of
+    from attnlearn.convert._positions import positions_of, refuse_features
+    from attnlearn.convert._stated import window_of
 
     family, config = family_of(module), _config(module, model)
     described: dict[str, Any] = {}

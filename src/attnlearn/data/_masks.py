@@ -29,7 +29,7 @@ def split_mask(allowed: torch.Tensor, window: int | None = None) -> tuple[torch.
     The last query sees every real key in either case, so its row is the padding mask. Padded queries may see
     real keys, everything or themselves (models differ); a "padded" query that sees some other padding is a
     real one of another sequence packed into the same row. With a `window` that is shorter than the sequence the last query
-    does not see all; then a key is real if some other query sees it that does not see everything.
+    does not see all; then a key is real if some other query sees it that does not see everything, or if it sees itself and another key.
     """
     import torch
 
@@ -64,15 +64,15 @@ def _near(k: int, window: int | None, device: Any) -> torch.Tensor:
 
 
 def _seen_by_others(allowed: torch.Tensor) -> torch.Tensor:
-    """Keys (n, k) that a query other than themselves sees; of one token, the token."""
+    """Keys (n, k) that another query sees, or that see themselves and another key: the last token of a causal window; of one token, the token."""
     import torch
 
     k = allowed.shape[1]
     itself = torch.eye(k, dtype=torch.bool, device=allowed.device)
-    queries = ~allowed.all(
-        dim=2, keepdim=True
-    )  # padded queries may see everything, which no window lets real ones
-    return (allowed & ~itself & queries).any(dim=1) | (allowed & itself & (k == 1)).any(dim=1)
+    # padded queries may see everything, which no window lets real ones, or themselves alone
+    seen = allowed & ~allowed.all(dim=2, keepdim=True)
+    others, own = seen & ~itself, torch.diagonal(seen, dim1=1, dim2=2)
+    return others.any(dim=1) | (own & others.any(dim=2)) | (allowed & itself & (k == 1)).any(dim=1)
 
 
 def from_huggingface_mask(mask: Any, n: int, k: int) -> torch.Tensor:

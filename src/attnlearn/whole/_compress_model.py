@@ -7,6 +7,7 @@ what it will really see. The last tenth of the batches is not recorded: on it th
 |---|---|
 | BLOCK/layer.safetensors, result.json | the smaller layer and its certificate |
 | weights.safetensors | the model's own tensors with the smaller blocks in them: they load into the same class and configuration |
+| model.safetensors, config.json | a transformers model with fewer keys and values, as `from_pretrained` reads it, where all blocks agree on them |
 | model.json | one row for each block, and what they do to the model's outputs: their difference, the divergence of its predictions or the cosine |
 
 A block whose result is there is not fitted again; a folder of another model, of other batches or of other sizes is refused. A certificate covers its own block on what that block sees; the difference of the model is
@@ -23,21 +24,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnlearn._errors import require
-from attnlearn._files import read_json, write_json, write_tensors
+from attnlearn._files import read_json, write_json
 from attnlearn._layer import AttentionLayer
 from attnlearn._numbers import pretty
 from attnlearn.compression import compress
 from attnlearn.convert import from_huggingface, from_torch
-from attnlearn.convert._safetensors import SHARING, WRITABLE
 from attnlearn.data import Recorded, attention_blocks, record
 from attnlearn.data._blocks import Block
 from attnlearn.whole._effect import Effect, effect
 from attnlearn.whole._identity import folder_of, kept_apart, place_of
 from attnlearn.whole._put_back import with_blocks
 from attnlearn.whole._recover_model import MOST_BYTES
+from attnlearn.whole._weights import Weights
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +120,7 @@ def _compressed(
 ) -> SmallerModel:
     """All blocks in turn, and the comparison."""
     name = type(model).__name__
-    state = {key: value.detach().cpu().numpy() for key, value in model.state_dict().items()}
+    weights = Weights(model)
     rows: list[SmallerBlock] = []
     found: dict[str, AttentionLayer] = {}
     for block in blocks:
@@ -129,11 +128,13 @@ def _compressed(
             row, layer = _one(model, block, given, home, **asked)
         if layer is not None:
             found[block.name] = layer
-            row = replace(row, written=_wrote(state, block, layer))
+            weights.put(block, layer)
         rows.append(row)
         write_json(home / "model.json", SmallerModel(name, tuple(rows), None).to_json())
+    every = [block.name for block in blocks]
+    rows = [replace(row, written=weights.holds(row.name, every)) for row in rows]
     whole = SmallerModel(name, tuple(rows), effect(model, fresh, found))
-    write_tensors(home / "weights.safetensors", state, {"format": "pt"})
+    weights.save(home, every)
     write_json(home / "model.json", whole.to_json())
     return whole
 
@@ -170,21 +171,3 @@ def _source(model: Any, block: Block) -> AttentionLayer:
     if block.layout == "torch":
         return from_torch(model.get_submodule(block.name))
     return from_huggingface(model, prefix=block.name)
-
-
-def _wrote(state: dict[str, np.ndarray], block: Block, layer: AttentionLayer) -> bool:
-    """Put the layer into the block's own tensors; False where these cannot hold it."""
-    prefix = f"{block.name}." if block.name else ""
-    for layout in (block.layout, "o_proj", "out_proj"):
-        if layout not in WRITABLE:
-            continue
-        options: dict[str, Any] = {"prefix": prefix, "tolerance": None}
-        options |= {"kv_heads": None} if layout in SHARING else {}
-        try:
-            tensors, _ = WRITABLE[layout](layer, options)
-        except ValueError:
-            continue
-        if all(name in state and state[name].shape == part.shape for name, part in tensors.items()):
-            state |= {name: part.astype(state[name].dtype) for name, part in tensors.items()}
-            return True
-    return False
