@@ -133,7 +133,8 @@ def compared(solution: Any, layer: Any, x: np.ndarray, y: np.ndarray) -> dict[st
         "groups": len(set(value_groups(solution.layer, RECOVERED))),
     }
     if solution.layer.visible == layer.visible:
-        apart = distance(solution.layer, layer, offsets=layer.visible.offsets(x.shape[1]))
+        support, offsets = solution.stats["support"], layer.visible.offsets(x.shape[1])
+        apart = distance(solution.layer, layer, support=support, offsets=offsets)
         found |= {"theta": apart.theta, "w": apart.w}
     return found | {"recovered": max(found.get("theta", np.inf), found.get("w", np.inf)) < RECOVERED}
 

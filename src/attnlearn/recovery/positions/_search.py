@@ -2,7 +2,7 @@
 
 | step | what it does |
 |---|---|
-| wide | Gauss-Newton from small random scores, with half as many heads again as are given, or eight; in many directions `_student` |
+| wide | rotary scores and many directions: a stochastic descent (`_student`); else Gauss-Newton from small random scores, with half as many heads again as are given, or eight |
 | fewer | the heads before whose loss the cost of a drop leaps (`solve/_drop`), refined on |
 | kind | where several frequencies are to be tried: those that fit best after the same few steps from there |
 | orient | for rotary scores: the slowest pair of a head conjugated, one head after the other |
@@ -68,7 +68,8 @@ class Search:
         self.wanted, self.visible = problem.num_heads, family.visible
         self.dim, self.out = problem.examples.dim, problem.examples.out_dim
         self.heads = calibration.WIDTHS[0] if self.wanted is None else -(-3 * self.wanted // 2)
-        self.descent = Descent(problem, signals, family, tools) if signals.many else None
+        turning = isinstance(family.kinds[0], Rotation)
+        self.descent = Descent(problem, signals, family, tools) if turning or signals.many else None
         self.start = random_scores(family.kinds[0], self.heads, self.dim, tools.rng(name))
         tokens = problem.examples.tokens
         wanted = sequences_wanted(self.start, self.out, tokens, self.visible)
@@ -107,13 +108,14 @@ class Search:
         """Fits from these scores with the positions of each kind, after one round: the best few, the best first.
 
         The right frequencies in the wrong orientation fit no better than wrong ones, so that is chosen here. Where the first kind is
-        hopeless there are too few heads, which no other kind mends.
+        hopeless there are too few heads, which no other kind mends. A single kind is oriented later, when its steps no longer help.
         """
         fits: list[Found] = []
+        several = len(self.family.kinds) > 1
         for kind in self.family.kinds:
             of_kind = recast(scores, kind) if isinstance(kind, Rotation) else scores
             fit = self.refined(of_kind, own.FINE_STEPS, own.FINE_INNER)
-            fits.append(self.oriented(fit) if own.RIGHT < fit.error <= own.NEARLY else fit)
+            fits.append(self.oriented(fit) if several and own.RIGHT < fit.error <= own.NEARLY else fit)
             if not own.RIGHT < fits[-1].error <= own.HOPELESS or self.tools.out_of_time:
                 break
         return sorted(fits, key=lambda fit: fit.error)[: calibration.FEW]
@@ -128,8 +130,11 @@ class Search:
         return best
 
     def settled(self, fit: Found) -> Found:
-        """A fit that no longer changes, after slow pairs have found their orientation."""
-        if fit.exact or fit.error > own.NEARLY:
+        """A fit that no longer changes, after slow pairs have found their orientation.
+
+        Far below what a wrong orientation leaves, the outputs are exact to the cosines of the model that made them.
+        """
+        if fit.exact or not calibration.NOTICEABLE < fit.error <= own.NEARLY:
             return fit
         turned = self.oriented(fit)
         return self.closer(turned) if turned.error < fit.error else fit

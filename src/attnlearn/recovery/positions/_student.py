@@ -1,7 +1,14 @@
-"""The wide fit in many directions: a stochastic descent of a student whose scores depend on positions.
+"""The wide fit of rotary scores, and of all scores in many directions: a stochastic descent of a student with positions.
 
 In hundreds of directions a Gauss-Newton step from random scores costs as much as hundreds of gradients, as for plain scores
-(`recovery/wide`). The student has the width of the family in scores and in values. Which of its heads are needed shows in the cost of
+(`recovery/wide`). Of rotary scores it finds worse optima in few directions as well:
+
+| recorded attention of a random Llama, d = 64, four heads of width 16, 8,000 sequences of 16 tokens | left | CPU s |
+|---|---|---|
+| 24 Gauss-Newton steps on six heads | 0.18 | 20 |
+| 1,414 steps of Adam on eight heads | 0.017 | 8 |
+
+The student has the width of the family in scores and twice that in values. Which of its heads are needed shows in the cost of
 dropping them, here in the few directions of their values.
 """
 
@@ -39,7 +46,7 @@ class Descent:
         self.source = Source(problem, signals, family.visible)
         self.kind, self.tools, self.heads = family.kinds[0], tools, student_heads(problem.num_heads)
         usual = min(calibration.STUDENT_RANK, -(-signals.directions // calibration.WIDE_RANK))
-        self.rank = self.kind.width if isinstance(self.kind, Rotation) else usual
+        self.rank = min(2 * self.kind.width, signals.directions) if isinstance(self.kind, Rotation) else usual
         self.directions, self.out = signals.directions, problem.examples.out_dim
 
     def run(self, name: str) -> AttentionLayer:
