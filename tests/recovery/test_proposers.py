@@ -17,6 +17,7 @@ from attnlearn.recovery._proposer import Given, Proposer
 from attnlearn.recovery._proposers import TABLES
 from attnlearn.recovery._repairs import fit
 from attnlearn.recovery._trail import UNKNOWN, Trail
+from attnlearn.scores import Bilinear, Offsets, Relative
 
 from ._problems import (
     FEW,
@@ -39,6 +40,17 @@ CAUSE = dataclasses.replace(MISFITS, cause="residual")
 NO_CAUSE = dataclasses.replace(MISFITS, cause=UNKNOWN)
 MOMENT = made_moment(np.array([3.0, 2.0, 1.0]), examples=300)
 SOME = made_moment(np.array([3.0, 2.0, 1.0]), examples=100)
+TABLE = Offsets("table", reach=3)
+PLACED = made_fit(
+    weights=Weights.of(
+        AttentionLayer.from_scores(
+            Relative(
+                Bilinear.whole(np.ones((1, 5, 5)), np.zeros((1, 5))), np.ones((1, TABLE.numbers)), TABLE
+            ),
+            np.ones((1, 5, 5)),
+        )
+    )
+)
 MISFIT, NOISE = made_fit(Verdict.MISFIT), made_fit(Verdict.NOISE)
 
 
@@ -149,6 +161,7 @@ def test_which_data_a_row_suits(row, directions, changes, options, why):
         ("unrelated outputs", Trail(fits=(MISFIT,)), "a layer was fitted"),
         ("one more head", Trail(), "there is no fit to add a head to"),
         ("one more head", Trail(fits=(MISFIT,)), None),
+        ("one more head", Trail(fits=(PLACED,)), "the best fit has scores with positions"),
         ("one more head", Trail(fits=(MISFIT,), needs={"cause of the misfit": NO_CAUSE}), None),
         (
             "one more head",

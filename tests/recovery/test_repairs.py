@@ -200,6 +200,19 @@ def test_more_steps_are_taken_once(truth, seed):
     assert repairs.take_more_steps(work, dataclasses.replace(best, start=start)) is None
 
 
+@pytest.mark.parametrize("repair", ["take_more_steps", "free_the_rank"])
+def test_heads_whose_number_was_only_tried_are_not_fitted_further_by_heart(repair, truth, seed):
+    work = fitting_of(truth, truth, seed)
+    by_heart = attempt(truth, error=0.1, residual=0.01, stop="max_steps", rank=2)
+    assert getattr(repairs, repair)(work, by_heart) is not None
+    work.tentative = True
+    assert getattr(repairs, repair)(work, by_heart) is None
+    assert (
+        getattr(repairs, repair)(work, attempt(truth, error=0.1, residual=0.05, stop="max_steps", rank=2))
+        is not None
+    )
+
+
 def test_what_is_repaired_starts_from_the_best_attempt_and_keeps_its_aim(truth, seed):
     best = dataclasses.replace(attempt(truth, rank=2), start=Start(truth, 2, beyond=True))
     freed = repairs.free_the_rank(fitting_of(truth, truth, seed), best)

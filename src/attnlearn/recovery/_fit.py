@@ -140,7 +140,7 @@ class Fitting:
 
     def __init__(self, problem: Problem, signals: Signals, candidate: Candidate, tools: Tools) -> None:
         self.problem, self.signals, self.tools = problem, signals, tools
-        self.proposed = Start(candidate.weights.layer, candidate.rank)
+        self.proposed, self.tentative = Start(candidate.weights.layer, candidate.rank), candidate.tentative
         examples = problem.examples
         rows = examples.tokens * examples.out_dim
         unknown = layer_unknowns(self.proposed.layer, candidate.rank)

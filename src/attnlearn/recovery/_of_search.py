@@ -181,6 +181,8 @@ class OneMoreHead(Proposer):
         origin = trail.best_without(self.name)
         if origin is None:
             return "there is no fit to add a head to"
+        if not origin.layer.plain_scores:
+            return "the best fit has scores with positions"
         if origin.select_error < calibration.NOTICEABLE:
             return "so small an error is a matter of conditioning"
         if trail.cause() not in (None, UNKNOWN):

@@ -17,7 +17,7 @@ from attnlearn._layer import AttentionLayer
 from attnlearn.engine import Tools
 from attnlearn.recovery import _calibration as calibration
 from attnlearn.recovery._fit import Attempt, Fit, Fitting, Start, Verdict
-from attnlearn.recovery._problem import Candidate, Problem, Weights
+from attnlearn.recovery._problem import Candidate, Problem, Weights, memorised
 from attnlearn.recovery._signals import Signals
 from attnlearn.recovery.moment import unmix_again
 from attnlearn.solve._batch import typical_error
@@ -50,9 +50,14 @@ def take_more_steps(fitting: Fitting, best: Attempt) -> Start | None:
     """The attempt ran out of steps or of float32's digits; an exact one may have had a digit to win for the certificate."""
     spent = best.refined.stop == "max_steps"
     spent |= best.refined.residual <= NEGLIGIBLE and not best.enough
-    if not spent or best.start.limits == LONG:
+    if not spent or best.start.limits == LONG or by_heart(fitting, best):
         return None
     return best.then(limits=LONG)
+
+
+def by_heart(fitting: Fitting, best: Attempt) -> bool:
+    """Whether heads whose number was only tried learned the fit side by heart: more steps and more freedom would learn more of it."""
+    return fitting.tentative and memorised(best.refined.residual, best.error)
 
 
 def keep_apart(fitting: Fitting, best: Attempt) -> Start | None:
@@ -69,7 +74,7 @@ def go_beyond_the_target(fitting: Fitting, best: Attempt) -> Start | None:
 
 def free_the_rank(fitting: Fitting, best: Attempt) -> Start | None:
     """The rank may have been inferred too small."""
-    if best.enough or best.refined.rank is None:
+    if best.enough or best.refined.rank is None or by_heart(fitting, best):
         return None
     return best.then(rank=None, limits=SHORT | {"lower": False})
 
