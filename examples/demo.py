@@ -17,7 +17,7 @@ import numpy as np
 import attnlearn
 from attnlearn import data, distance
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "tests" / "layers").is_dir())
 
 # %%
 # The truth, used only to make examples and to judge the answer.

@@ -63,9 +63,9 @@ def protocol(suites: dict[str, Suite]) -> Claim:
     first, last = line["rows"][0], line["rows"][-1]
     loss = {rule: [row[rule]["test_loss"] for row in line["rows"]] for rule in ("constant", "sqrt")}
     counts = [row["heads"] for row in line["rows"]]
-    said = "; ".join(f"{h} heads {told(values, '{:.1g}')}" for h, values in zip(counts, loss["constant"]))
+    said = "; ".join(f"{h}: {told(values, '{:.1g}')}" for h, values in zip(counts, loss["constant"]))
     measured = (
-        f"Test loss after {line['steps']} steps: {said}. With step sqrt H: {told(loss['sqrt'][0], '{:.1g}')} at one head, {told(loss['sqrt'][-1], '{:.1g}')} at {counts[-1]}. "
+        f"Test loss after {line['steps']} steps by heads: {said}. With step sqrt H: {told(loss['sqrt'][0], '{:.1g}')} at one head, {told(loss['sqrt'][-1], '{:.1g}')} at {counts[-1]}. "
         "From zero all heads stay equal and H of them are one head whose attention learns H times more slowly."
     )
     picture = Lines(
@@ -240,10 +240,8 @@ def planted(suites: dict[str, Suite]) -> Claim:
     if line is None:
         return not_run(text, place)
     losses, counts = [row["test_loss"] for row in line["rows"]], [row["heads"] for row in line["rows"]]
-    measured = (
-        f"Test loss after {line['steps']} steps from the first-step start, labels of one planted head: "
-    )
-    measured += "; ".join(f"{h} heads {told(values)}" for h, values in zip(counts, losses)) + ". "
+    measured = f"Test loss after {line['steps']} steps from the first-step start by heads, labels of one planted head: "
+    measured += "; ".join(f"{h}: {told(values)}" for h, values in zip(counts, losses)) + ". "
     measured += "Supported means that the most heads have the lower loss in every trial. The teacher is ours."
     picture = Lines(
         "Planted model: loss by heads",
