@@ -2,7 +2,7 @@
 
 Binds to 127.0.0.1 and prints the address (port 0: any free one). With `--secret-variable NAME` a request
 needs the bearer token that the environment variable NAME holds. For
-`attnlearn extract --oracle http://127.0.0.1:PORT/ --dim D`.
+`attnlearn extract --oracle http://127.0.0.1:PORT/`.
 
 Bounded: clients at once, bytes of all their queries together (beyond either: status 503 with `Retry-After`), tokens of a
 sequence (an error frame), and the time of a connection from its first byte to the last (it is closed).
