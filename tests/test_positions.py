@@ -249,11 +249,45 @@ def test_plain_names_say_where_the_matrices_are(rng):
         layer.replace(theta=np.zeros((M, D, D)))
 
 
-def test_verbs_that_know_plain_attention_alone_refuse_the_rest(rng):
+@pytest.mark.parametrize("name", ["rotary", "sinks", "window"])
+def test_conditions_measure_weights_at_every_offset(rng, name):
     from attnlearn import conditions
 
-    w = rng.standard_normal((M, D, D))
-    windowed = AttentionLayer.random(M, D).replace(window=3)
-    for layer in (AttentionLayer.from_scores(rotary(rng), w), windowed):
-        with pytest.raises(ValueError, match="layer: must have no positions, window or prefix here"):
-            conditions(layer)
+    w = rng.standard_normal((M, D, 5))
+    if name == "window":
+        layer = AttentionLayer(rng.standard_normal((M, D, D)) / 3, w).replace(window=3)
+    else:
+        layer = AttentionLayer.from_scores(FORMS[name](rng), w, causal=True)
+    found = conditions(layer, rng.standard_normal((800, K, D)))
+    worst = min(
+        np.sum(s**2) / s[0] ** 2
+        for offset in layer.visible.offsets(K)
+        for s in np.linalg.svd(layer.scores_at(offset).theta, compute_uv=False)
+    )
+    assert found.check("theta.effective_rank").value == pytest.approx(worst, rel=1e-9)
+    recover, extract = (found.advice.of(route) for route in ("recover", "extract"))
+    assert recover.feasible is (False if name == "sinks" else None)
+    assert ("a sink for each head" in recover.reason) is (name == "sinks")
+    assert extract.feasible is False
+    with pytest.raises(ValueError, match="y: must hold tokens of shape"):
+        conditions(layer, rng.standard_normal((800, K, D + 1)))
+
+
+@pytest.mark.parametrize("name", ["rotary", "slopes", "window"])
+def test_an_oracle_with_fixed_positions_is_named_and_equal_positions_show_theta_at_0(rng, name):
+    from attnlearn import extract
+
+    w = rng.standard_normal((M, D, 5))
+    if name == "window":
+        layer = AttentionLayer(rng.standard_normal((M, D, D)) / 3, w).replace(causal=True, window=2)
+    else:
+        layer = AttentionLayer.from_scores(FORMS[name](rng), w, causal=True)
+    found = extract(layer, raise_on_failure=False)
+    assert found.outcome.name == "NOT_ATTENTION"
+    assert "where tokens stand" in found.phases[0].evidence["cause"]
+    assert found.stats["sequences"] < 100
+    if name == "window":
+        return
+    alike = extract(lambda x: layer(x, positions=np.zeros(x.shape[1])), D)
+    at = layer.scores_at(0)
+    assert distance(alike.layer, AttentionLayer(at.theta, w, at.query_bias, causal=True)).max < 1e-9

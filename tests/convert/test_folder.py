@@ -120,3 +120,22 @@ def test_without_transformers_the_reason_is_said(llama, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(ValueError, match="path: must be read with torch and transformers installed"):
         attnlearn.load(llama[1], prefix="layers.0.self_attn")
+
+
+def test_commands_take_the_folder_of_a_model(llama, tmp_path, capsys):
+    from attnlearn.cli.__main__ import main
+    from attnlearn.data import record
+
+    model, folder = llama
+    block = "layers.1.self_attn"
+    torch.manual_seed(0)
+    record(model, block, [torch.randint(3, 50, (300, 6))], tmp_path / "data")
+    name, out = ["--prefix", block], str(tmp_path / "small.safetensors")
+    assert main(["inspect", str(folder), *name]) == 0
+    assert "rotary positions (4 pairs)" in capsys.readouterr().out
+    assert main(["convert", str(folder), str(tmp_path / "layer.safetensors"), *name]) == 0
+    assert attnlearn.load(tmp_path / "layer.safetensors") == attnlearn.load(folder, prefix=block)
+    data = str(tmp_path / "data")
+    assert main(["compress", str(folder), data, *name, "--kv-heads", "2", "-o", out, "--quiet"]) == 0
+    assert attnlearn.load(out).form.words() == "rotary positions (4 pairs)"
+    assert main(["conditions", str(folder), *name, "--tokens", data, "--quiet"]) == 0

@@ -80,3 +80,25 @@ def test_words_stand_beside_the_patterns_of_the_inputs_they_belong_to() -> None:
     assert "&lt;b&gt;dog&lt;" in svg.replace("&lt;b&gt;dog&lt;/…", "&lt;b&gt;dog&lt;")
     assert "uncommonl…" in svg
     assert second.table()[0] == ["", *words[1]]
+
+
+def test_layers_with_positions_have_their_attention_by_offset(tmp_path: Path) -> None:
+    from attnlearn import Outcome, Solution
+    from attnlearn.reporting._heads import overview
+    from attnlearn.scores import Rotary, Rotation
+
+    rng = np.random.default_rng(0)
+    form = Rotary(*rng.standard_normal((2, 8, 5, 4)), Rotation((1.0, 0.1)))
+    layer = AttentionLayer.from_scores(form, rng.standard_normal((8, 4, 4)), causal=True)
+    document = Solution(layer, Outcome.RECOVERED).to_json()
+    curves = [display for display in overview(document) if display.title == "Attention by offset"]
+    assert len(curves) == 1
+    assert len(curves[0].series) == 6
+    own = head_panels(document)[7].attention[1]
+    entry = document["layer"]["summary"]["attention"]["heads"][7]["by_offset"]
+    assert own.title == "Attention by offset"
+    assert list(own.series[0].y) == entry["share"]
+    report(Solution(layer, Outcome.RECOVERED), tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().count("Attention by offset") >= 9
+    plain = Solution(AttentionLayer.random(2, 4), Outcome.RECOVERED).to_json()
+    assert not any(display.title == "Attention by offset" for display in overview(plain))

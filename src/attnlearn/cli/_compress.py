@@ -41,7 +41,7 @@ def compress(
     Parameters
     ----------
     layer
-        A safetensors file with attention weights in a known layout; or FILE.py:FUNCTION, which returns a torch model and batches, as for record: then every attention block is made smaller in turn, and --output is the folder for everything.
+        A safetensors file with attention weights in a known layout, or the folder of a saved model; or FILE.py:FUNCTION, which returns a torch model and batches, as for record: then every attention block is made smaller in turn, and --output is the folder for everything.
     data
         A folder of recorded activations (see record and sample), or an .npz file with x and y; only x is read.
     heads
@@ -62,6 +62,7 @@ def compress(
         Number of heads of the source, where its file does not say.
     """
     import attnlearn
+    from attnlearn._parts import is_plain
     from attnlearn.convert import layout_of, save_layout
     from attnlearn.data import Recorded
 
@@ -76,9 +77,9 @@ def compress(
         }
         return _whole_model(str(layer), output, sizes, options)
     keywords = options.keywords(output)
-    stored, tensors = layout_of(layer, prefix=prefix)
     recorded = Recorded(data)
     source = attnlearn.load(layer, num_heads=source_heads, prefix=prefix, dtype=recorded.dtype)
+    stored, tensors = layout_of(layer, prefix=prefix) if is_plain(source) else ("attnlearn", "")
     layout = stored if to is None else to
     others = {"kv_heads": kv_heads, "latent": latent, "kv_floats": kv_floats}
     width = checked_width(layout, source, heads, head_dim, any(value for value in others.values()))

@@ -22,7 +22,7 @@ def conditions(
     Parameters
     ----------
     source
-        A layer (.safetensors), or examples: a folder of recorded data or an .npz file with x and y.
+        A layer (.safetensors, or the folder of a saved model), or examples: a folder of recorded data or an .npz file with x and y.
     tokens
         Examples whose tokens a layer is judged on; Gaussian tokens when left out.
     """
@@ -32,7 +32,7 @@ def conditions(
 
     options = options or Common()
     options.check()
-    if source.suffix == ".safetensors":
+    if source.suffix == ".safetensors" or (source / "config.json").is_file():
         layer = attnlearn.load(source, num_heads=heads, prefix=prefix)
         x = None
         if tokens is not None:

@@ -6,6 +6,7 @@ report holds what data can show (tokens, gap, visible heads, examples) and marks
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,14 @@ import numpy as np
 from attnlearn._certificate import Certificate, Check, Status, jsonable
 from attnlearn._errors import named, require
 from attnlearn._layer import AttentionLayer
-from attnlearn._parts import require_plain
+from attnlearn._parts import is_plain
 from attnlearn._precision import to_numpy
 from attnlearn.data import Gaussian, as_examples
 from attnlearn.diagnosis import _attention, _identifiability, _weights
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.diagnosis._advice import Advice
 from attnlearn.diagnosis._gap import Gap, data_gap, layer_gap, problem_of, tools_of
-from attnlearn.diagnosis._judge import Facts, judge_data, judge_layer
+from attnlearn.diagnosis._judge import Facts, judge_data, judge_layer, judge_placed
 from attnlearn.engine import Progress
 from attnlearn.recovery._explain import rows_of
 from attnlearn.recovery._problem import Need
@@ -83,7 +84,8 @@ def conditions(
     """Measure whether a layer can be learned, by which route, and from how much.
 
     `conditions(layer)` takes Gaussian tokens, `conditions(layer, x)` the tokens x (n, k, d). `conditions(x, y)` and
-    `conditions(recorded)` see data only: what needs the weights is marked so.
+    `conditions(recorded)` see data only: what needs the weights is marked so. Of a layer with positions the weights are measured at
+    every offset that the tokens have; the rest is what its outputs on them show.
 
     >>> truth = AttentionLayer.random(num_heads=2, dim=6, seed=1)
     >>> x = Gaussian(tokens=4, dim=6).sample(3000)
@@ -92,27 +94,45 @@ def conditions(
     """
     shown = Progress.make(progress)
     if isinstance(layer_or_x, AttentionLayer):
-        require_plain(layer_or_x, "layer")
+        if not is_plain(layer_or_x):
+            with shown.run("conditions", 2):
+                return _of_placed(layer_or_x, y, seed, shown)
         with shown.run("conditions", 3):
             return _of_layer(layer_or_x, y, seed, shown)
     with shown.run("conditions", 2):
         return _of_data(layer_or_x, y, seed, shown)
 
 
-def _of_layer(layer: AttentionLayer, tokens: Any, seed: int, progress: Progress) -> Conditions:
+def _tokens_of(layer: AttentionLayer, tokens: Any, seed: int) -> np.ndarray:
+    """The tokens that a layer is judged on: those given, or Gaussian ones."""
     if tokens is None:
-        x = Gaussian(calibration.TOKENS, layer.dim, dtype=layer.dtype).sample(
+        return Gaussian(calibration.TOKENS, layer.dim, dtype=layer.dtype).sample(
             calibration.SEQUENCES, seed=seed
         )
-    else:
-        x = to_numpy(tokens, "y")
-        good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
-        require(
-            good,
-            "y",
-            f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 when the first argument is a layer",
-            x,
-        )
+    x = to_numpy(tokens, "y")
+    good = x.ndim == 3 and x.shape[2] == layer.dim and x.shape[1] >= 2
+    rule = f"must hold tokens of shape (n, k, {layer.dim}) with k >= 2 when the first argument is a layer"
+    require(good, "y", rule, x)
+    return x
+
+
+def _of_placed(layer: AttentionLayer, tokens: Any, seed: int, progress: Progress) -> Conditions:
+    """A layer with positions: its weights at every offset that the tokens have, and what its outputs on them show."""
+    x = _tokens_of(layer, tokens, seed)[: calibration.MOST_SEQUENCES]
+    x = x.astype(np.result_type(x, layer.w), copy=False)
+    found = _of_data(x, layer(x), seed, progress)
+    offsets = layer.visible.offsets(x.shape[1])
+    measured = [
+        *_weights.placed_checks(layer, offsets),
+        *_attention.attention_checks(layer.astype(x.dtype), x),
+    ]
+    known = {check.code: check for check in measured}
+    checks = tuple(known.get(check.code, check) for check in found.checks)
+    return dataclasses.replace(found, checks=checks, advice=judge_placed(layer, x.shape[1]))
+
+
+def _of_layer(layer: AttentionLayer, tokens: Any, seed: int, progress: Progress) -> Conditions:
+    x = _tokens_of(layer, tokens, seed)
     given = None if tokens is None else len(x)
     dtype = np.result_type(x, layer.w)
     layer, x = layer.astype(dtype), x[: calibration.MOST_SEQUENCES].astype(dtype, copy=False)

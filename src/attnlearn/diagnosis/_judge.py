@@ -28,7 +28,8 @@ from attnlearn.recovery._explain import Row
 from attnlearn.recovery._problem import examples_for
 from attnlearn.solve._heads import head_separation, largest_cosine
 from attnlearn.solve._rank import largest_rank
-from attnlearn.solve._unknowns import layer_unknowns, unknowns
+from attnlearn.solve._split import sequences_in_all
+from attnlearn.solve._unknowns import layer_unknowns, sequences_wanted, unknowns
 from attnlearn.solve._white import Whitening
 
 SAID = {
@@ -94,6 +95,22 @@ def chosen_tokens(layer: AttentionLayer, tokens: int, seed: int) -> np.ndarray:
 def judge_layer(facts: Facts, checks: list[Check]) -> Advice:
     """Every route's verdict on a layer."""
     return Advice.choose([_spectral(facts, checks), _queries(facts), _sculpt(facts, checks)])
+
+
+def judge_placed(layer: AttentionLayer, tokens: int) -> Advice:
+    """Every route's verdict on a layer with positions, a window or a prefix."""
+    plain = "it knows plain attention alone, where keys are seen alike wherever they stand"
+    if layer.form.rule:
+        reason = f"it looks for no {layer.form.words()}"
+        recover = RouteAdvice("recover", False, None, None, reason)
+    else:
+        needed = sequences_in_all(2 * sequences_wanted(layer.form, layer.out_dim, tokens, layer.visible))
+        size = memory("recover", needed, tokens, layer.dim, layer.out_dim)
+        reason = "kinds of positions are searched from random starts, which may all miss the layer"
+        recover = RouteAdvice("recover", None, needed, size, reason)
+    return Advice.choose(
+        [recover, *(RouteAdvice(route, False, None, None, plain) for route in ("extract", "sculpt"))]
+    )
 
 
 def _failing(checks: list[Check] | tuple[Check, ...], codes: tuple[str, ...]) -> str:

@@ -5,12 +5,14 @@ Definitions: docs/mathematics.md, section 2. Cost: a few singular value decompos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 
 from attnlearn._certificate import Check, Status
 from attnlearn._layer import AttentionLayer
-from attnlearn._summary import RANK_TOLERANCE, summarize
+from attnlearn._summary import RANK_TOLERANCE, effective_ranks, summarize
 from attnlearn.diagnosis import _calibration as calibration
 from attnlearn.solve._heads import (
     BALANCE,
@@ -35,6 +37,8 @@ TEXTS = {
     "sum.cancellation": "smallest singular value of the sum of W, on the rank of all W, over the largest norm of a W",
 }
 NEEDS_LAYER = "needs the layer"
+Measured = dict[str, tuple[float, float, bool]]
+"""For every check what was measured, what is wanted, and whether that is the most."""
 
 
 def weight_checks(layer: AttentionLayer) -> list[Check]:
@@ -48,12 +52,38 @@ def weight_checks(layer: AttentionLayer) -> list[Check]:
         "theta.incoherence": (largest_cosine(layer.theta), COHERENT, True),
         "theta.independence": (independence(stacked), calibration.INDEPENDENCE, False),
         "w.effective_rank": (min(h.w_effective_rank for h in heads), RANK_ONE, False),
+        **_of_projections(layer, spectrum),
+    }
+    return _compared(measured)
+
+
+def placed_checks(layer: AttentionLayer, offsets: Sequence[float]) -> list[Check]:
+    """The same of a layer with positions; of Theta(offset) the worst over these offsets."""
+    thetas = [layer.scores_at(offset).theta.astype(float) for offset in offsets]
+    spectrum = np.linalg.svd(layer.w.sum(axis=0).astype(float), compute_uv=False)
+    ranks = [effective_ranks(_spectra(theta)).min() for theta in thetas]
+    measured = {
+        "theta.effective_rank": (float(min(ranks)), RANK_ONE, False),
+        "theta.balance": (max(balance(theta) for theta in thetas), BALANCE, True),
+        "theta.incoherence": (max(largest_cosine(theta) for theta in thetas), COHERENT, True),
+        "theta.independence": (min(independence(theta) for theta in thetas), calibration.INDEPENDENCE, False),
+        "w.effective_rank": (float(effective_ranks(_spectra(layer.w)).min()), RANK_ONE, False),
+        **_of_projections(layer, spectrum),
+    }
+    return _compared(measured)
+
+
+def _of_projections(layer: AttentionLayer, spectrum: np.ndarray) -> Measured:
+    return {
         "w.condition": (max(_condition(a) for a in _spectra(layer.w)), calibration.CONDITION, True),
         "w.balance": (balance(layer.w), BALANCE, True),
         "w.independence": (independence(layer.w), calibration.INDEPENDENCE, False),
         "sum.condition": (_condition(spectrum), calibration.CONDITION, True),
         "sum.cancellation": (cancellation(layer.w), CANCELLED, False),
     }
+
+
+def _compared(measured: Measured) -> list[Check]:
     return [
         Check.compare(code, value, wanted, text=TEXTS[code], at_most=at_most)
         for code, (value, wanted, at_most) in measured.items()

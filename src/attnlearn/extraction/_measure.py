@@ -2,10 +2,11 @@
 
 A single token attends to itself, F(x) = x S + b, whatever the heads are. d + 1 tokens give S and b, a few more
 give the noise of one scalar, which includes the rounding inside the oracle that repeats cannot show. The last
-row of a two-token query sees both tokens; if the first row never does, the layer is causal.
+row of a two-token query sees both tokens; if the first row never does, the layer is causal. The last of three rows does not change when
+the other two tokens are exchanged, unless scores depend on positions or a window hides a key.
 
-Cost: d + 13 single tokens, 24 sequences for the repeats, 4 pairs. What can fail: answers that are not affine in
-a single token are no attention layer (NOT_ATTENTION).
+Cost: d + 13 single tokens, 24 sequences for the repeats, 4 pairs, 4 triples twice. What can fail: answers that are not affine in
+a single token, or that know where a token stands, are no plain attention layer (NOT_ATTENTION).
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from attnlearn.engine import Stop, Tools
 from attnlearn.extraction import _calibration as calibration
 from attnlearn.extraction._state import Inquiry, Problem, State, counts
 from attnlearn.oracle import BudgetSpent, Noise
+
+POSITIONS = (
+    "scores depend on where tokens stand (where positions can be chosen, equal ones show Theta at offset 0)"
+)
 
 
 def measure(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, Any]]:
@@ -47,6 +52,11 @@ def measure(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[s
     noise = max(
         residual, repeats.level, calibration.EPSILONS * machine.eps * max(size, repeats.scale), machine.tiny
     )
+    moved = exchanged(inquiry, tools, problem.dim)
+    if moved > max(
+        calibration.RANK_NOISE * 2 * noise * np.sqrt(problem.dim), calibration.AFFINE_RELATIVE * size
+    ):
+        raise Stop("NOT_ATTENTION", {**evidence, "exchanged": moved, "cause": POSITIONS}, inquiry.kept())
     causal = is_causal(inquiry, tools, total, bias, noise)
     evidence |= {"causal": causal, **counts(problem.oracle)}
     changes = {"repeat_noise": repeats.sigma, "rounding": repeats.rounding, "causal": causal}
@@ -66,6 +76,15 @@ def affine_fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, fl
     residual = y - features @ coefficients
     freedom = max(1, len(x) - features.shape[1])
     return coefficients[:-1], coefficients[-1], float(np.sqrt(np.sum(residual**2) / (freedom * y.shape[1])))
+
+
+def exchanged(inquiry: Inquiry, tools: Tools, dim: int) -> float:
+    """By how much the last of three rows changes when the other two tokens change places, at small and at large tokens."""
+    triples = (
+        tools.rng("exchanged").standard_normal((4, 3, dim)) * np.array([0.1, 0.3, 1.0, 3.0])[:, None, None]
+    )
+    _, y = inquiry.ask(np.concatenate([triples, triples[:, [1, 0, 2]]]), keep=False)
+    return float(np.abs(y[:4, 2] - y[4:, 2]).max())
 
 
 def is_causal(inquiry: Inquiry, tools: Tools, total: np.ndarray, bias: np.ndarray, noise: float) -> bool:

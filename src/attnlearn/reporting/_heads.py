@@ -11,6 +11,10 @@ from attnlearn._numbers import pretty
 from attnlearn.reporting._displays import Bars, Display, Lines, Series
 from attnlearn.reporting._heatmap import Heatmap
 
+NO_POSITIONS = "no positions"
+"""What a summary says of scores that depend on the tokens alone."""
+MOST_CURVES = 6
+"""Heads in one picture of curves: as many as there are colours."""
 MOST_PANELS = 48
 """Heads with a panel of their own: more would make the page too long and the file too large."""
 
@@ -42,7 +46,8 @@ def head_panels(document: dict[str, Any]) -> list[Panel]:
 def overview(document: dict[str, Any]) -> list[Display]:
     """Displays over all heads: similarity, proved error, breadth of attention, norms; only what is known."""
     summary = ((document.get("layer") or {}).get("summary")) or {}
-    return [*_similarity(summary), *_bounds(document), *_breadth(summary), *_norms(summary)]
+    curves = _by_offset(summary)
+    return [*_similarity(summary), *_bounds(document), *curves, *_breadth(summary), *_norms(summary)]
 
 
 def _similarity(summary: dict[str, Any]) -> list[Display]:
@@ -58,6 +63,32 @@ def _similarity(summary: dict[str, Any]) -> list[Display]:
             y_label="head",
             source="layer.summary.similarity",
             names="head",
+        )
+    ]
+
+
+def _by_offset(summary: dict[str, Any], only: int | None = None) -> list[Display]:
+    """Attention by offset of every head, or of one; nothing where positions, windows and masks leave no mark on it."""
+    entries = (summary.get("attention") or {}).get("heads") or []
+    placed = summary.get("positions", NO_POSITIONS) != NO_POSITIONS or summary.get("window") is not None
+    if not placed or any("by_offset" not in entry for entry in entries):
+        return []
+    heads = range(min(len(entries), MOST_CURVES)) if only is None else [only]
+    series = tuple(
+        Series(f"head {i}", entries[i]["by_offset"]["offset"], entries[i]["by_offset"]["share"])
+        for i in heads
+    )
+    if not series:
+        return []
+    cut = f" The first {MOST_CURVES} heads are shown." if only is None and len(entries) > MOST_CURVES else ""
+    return [
+        Lines(
+            "Attention by offset",
+            "Mean attention that a query gives the key at each offset, key minus query: 0 is the own token, "
+            f"-1 the one before.{cut}",
+            series=series,
+            x_label="offset",
+            y_label="mean attention",
         )
     ]
 
@@ -144,6 +175,7 @@ def _panel(document: dict[str, Any], summary: dict[str, Any], index: int, entry:
     ]
     attention = ((summary.get("attention") or {}).get("heads") or [None] * (index + 1))[index]
     attended = _attention(summary["attention"], attention, index) if attention else []
+    attended[1:1] = _by_offset(summary, index) if attention else []
     displays.append(_spectrum(entry, trained, min(_extent(document, "theta") or (0, 0))))
     return Panel(f"Head {index}", _facts(summary, index, attention), displays, attended)
 
@@ -199,7 +231,7 @@ def _attention(attention: dict[str, Any], entry: dict[str, Any], index: int) -> 
         found.append(
             Heatmap(
                 f"On sample input {number + 1}",
-                "Each row is one query's attention and sums to 1.",
+                "Each row is one query's attention and sums to 1, less what a sink takes.",
                 matrix=np.array(sample, float),
                 x_label="key position",
                 y_label="query position",
