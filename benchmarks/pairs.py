@@ -89,13 +89,11 @@ def shifted(layer: AttentionLayer, rng: np.random.Generator) -> AttentionLayer:
     return layer.replace(output_bias=layer.output_bias + 0.01 * rng.standard_normal(layer.out_dim))
 
 
-def rarely_wrong(layer: AttentionLayer, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that adds to the outputs where the first token is long: on few inputs."""
-    longer = np.sqrt(layer.dim) * 1.02
+def rarely_wrong(layer: AttentionLayer, _rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that answers a little too loud where the first number of an input is large: on one input in forty."""
 
     def answer(x: np.ndarray) -> np.ndarray:
-        size = np.linalg.norm(x[:, :1], axis=2, keepdims=True) / np.sqrt(np.mean(np.square(x)))
-        return layer(x) * (1 + 0.1 * np.maximum(size - longer, 0))
+        return layer(x) * (1 + 0.1 * np.maximum(x[:, :1, :1] - 2, 0))
 
     return answer
 
