@@ -89,11 +89,11 @@ def shifted(layer: AttentionLayer, rng: np.random.Generator) -> AttentionLayer:
     return layer.replace(output_bias=layer.output_bias + 0.01 * rng.standard_normal(layer.out_dim))
 
 
-def rarely_wrong(layer: AttentionLayer, _rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that answers a little too loud where the first number of an input is large: on one input in forty."""
+def sometimes_wrong(layer: AttentionLayer, _rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that answers a little too loud where the first number of an input is large: on three inputs in ten."""
 
     def answer(x: np.ndarray) -> np.ndarray:
-        return layer(x) * (1 + 0.1 * np.maximum(x[:, :1, :1] - 2, 0))
+        return layer(x) * (1 + 0.1 * np.maximum(x[:, :1, :1] - 0.5, 0))
 
     return answer
 
@@ -117,7 +117,7 @@ def single(layer: AttentionLayer, _rng: np.random.Generator) -> Callable[[np.nda
 MAKERS: dict[str, Maker] = {
     make.__name__.replace("_", " "): make
     for make in (
-        bfloat16, quantised, narrowed, scaled, perturbed, one_number, averaged, shifted, rarely_wrong, single
+        bfloat16, quantised, narrowed, scaled, perturbed, one_number, averaged, shifted, sometimes_wrong, single
     )
 }  # fmt: skip
 
