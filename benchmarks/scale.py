@@ -3,7 +3,8 @@
 Every case runs in a process of its own, so that its peak resident memory (`ru_maxrss`, pages of mapped files included)
 is its own. `disk` cases write shards first, in another process, and remove them afterwards; the writing is not timed.
 `drawn` cases recover a layer from a data model and an oracle; layers are of low rank with a large query bias, as trained
-ones are, and the score's standard deviation is `scale`.
+ones are, and the score's standard deviation is `scale`. `growth` cases do so with one size varied at a time; exponents are fitted
+to their CPU seconds and to the memory that they take beyond that of the imports.
 """
 
 from __future__ import annotations
@@ -13,11 +14,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 DISK = {"kind": "disk", "dim": 64, "k": 8, "heads": 8, "rank": 8, "scale": 2.0, "seed": 0}
 DRAWN = {"kind": "drawn", "k": 8, "heads": 8, "scale": 2.0, "seed": 0}
+GROWTH = {
+    "dim": [{"dim": dim, "heads": 4, "num": 20_000, "k": 8} for dim in (32, 64, 128)],
+    "heads": [{"dim": 32, "heads": heads, "num": 20_000, "k": 8} for heads in (2, 4, 8, 16)],
+    "num": [{"dim": 32, "heads": 4, "num": num, "k": 8} for num in (10_000, 40_000, 160_000)],
+    "k": [{"dim": 32, "heads": 4, "num": 4_000, "k": k} for k in (8, 32, 128, 512)],
+}
+"""Sizes of one quantity, the others held."""
 
 
 def cases(tier: str) -> list[dict[str, Any]]:
@@ -33,9 +44,14 @@ def cases(tier: str) -> list[dict[str, Any]]:
         DRAWN | {"dim": 512, "rank": 64, "num": 40_000},
         *(DRAWN | {"dim": 128, "rank": 16, "num": 20_000, "scale": scale} for scale in (0.5, 6.0)),
     ]
+    growth = [
+        {"kind": "growth", "of": name, "rank": 8, "scale": 2.0, "seed": 0} | size
+        for name, sizes in GROWTH.items()
+        for size in sizes
+    ]
     if tier == "quick":
         return [disk[0]]
-    return [*disk[:2], *drawn[:2]] if tier == "bench" else [*disk, *drawn]
+    return [*disk[:2], *drawn[:2]] if tier == "bench" else [*disk, *drawn, *growth]
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +102,8 @@ def recovered(case: dict[str, Any], folder: str) -> dict[str, Any]:
     from attnlearn import SpectralConfig, data, distance, recover
 
     layer = truth(case)
-    began = time.perf_counter()
+    imports = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, used = time.perf_counter(), time.process_time()
     if case["kind"] == "disk":
         solution = recover(Path(folder) / "data", seed=case["seed"], progress="plain", raise_on_failure=False)
     else:
@@ -101,6 +118,10 @@ def recovered(case: dict[str, Any], folder: str) -> dict[str, Any]:
     plan = solution.stats["plan"]
     result = {
         "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - used,
+        "gigabytes_beyond_imports": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - imports)
+        * 1024
+        / 1e9,
         "planned_seconds": plan.seconds,
         "peak_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         "planned_gigabytes": plan.memory_bytes / 1e9,
@@ -116,6 +137,15 @@ def recovered(case: dict[str, Any], folder: str) -> dict[str, Any]:
             "parameter_error": distance(solution.layer, layer, support=solution.stats["support"]).max,
         }
     return result
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The power of the size that the values grow by: the slope of their logarithms.
+
+    >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def summary(lines: list[dict[str, Any]]) -> str:

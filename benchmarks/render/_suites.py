@@ -394,10 +394,46 @@ def pairs(suite: Suite) -> str:
 
 
 def scale(suite: Suite) -> str:
-    """Time and memory against the size of the data and of the layer."""
+    """Time and memory against the size of the data and of the layer, and how they grow."""
+    return f"{_large(suite)}\n\n{_growth(suite)}"
+
+
+def _growth(suite: Suite) -> str:
+    """The fitted exponent of every quantity that was varied alone."""
+    from benchmarks.scale import GROWTH, exponent
+
+    words, rows = {"dim": "d", "heads": "heads", "num": "examples", "k": "k"}, []
+    for name, sizes in GROWTH.items():
+        found = [row for row in suite.rows if row.case.get("of") == name and row.results]
+        measured = [(row.case[name], row.results[0]) for row in found]
+        held = ", ".join(f"{words[key]} = {value:,}" for key, value in sizes[0].items() if key != name)
+        values = [", ".join(f"{size:,}" for size, _ in measured) or NOT_RUN, held]
+        for key in ("cpu_seconds", "gigabytes_beyond_imports"):
+            numbers = [result[key] for _, result in measured]
+            values.append(" ".join(f"{number:.3g}" for number in numbers) or "–")
+            enough = len(measured) > 2
+            values.append(f"{exponent([size for size, _ in measured], numbers):.2f}" if enough else "–")
+        certified = sum(result["certified"] for _, result in measured)
+        rows.append([words[name], *values, f"{certified} of {len(measured)}"])
+    columns = [
+        "growth of",
+        "values",
+        "with",
+        "CPU seconds",
+        "exponent",
+        "GB beyond imports",
+        "exponent",
+        "certified",
+    ]
+    return table(columns, rows)
+
+
+def _large(suite: Suite) -> str:
     rows = []
     for row in suite.rows:
         case = row.case
+        if case["kind"] == "growth":
+            continue
         source = f"{case['gigabytes']:g} GB on disk" if case["kind"] == "disk" else "drawn on demand"
         name = f"d = {case['dim']}, {case['heads']} heads of rank {case['rank']}, scores of size {case['scale']:g}"
         rows.append([

@@ -49,6 +49,30 @@ def test_the_promise_is_the_decrease_of_the_linear_model(system):
     assert won == pytest.approx(2 * 1e-3 * 2 * step.predicted, rel=0.05)  # the slope of t (2 - t) at zero
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("damping", [1e-3, 0.1, 30.0])
+def test_the_space_of_a_solve_solves_for_every_higher_damping(rng, seed, dtype, damping, monkeypatch):
+    at, by, fit = system_in(dtype, rng, seed)
+    rest = [part / fit.cost**0.5 for part in fit.rest]
+    accuracy = 1e-10 if dtype == np.float64 else 1e-4
+    first = gauss_newton_step(at, by, rest, 1e-3, accuracy, 400)
+    fresh = gauss_newton_step(at, by, rest, damping, accuracy, 400)
+    monkeypatch.setattr("attnlearn.solve._step.projected_product", None)  # no further product
+    again = gauss_newton_step(at, by, rest, damping, accuracy, 400, space=first.space)
+    assert again.inner == 0
+    assert again.space is first.space
+    assert again.scores.flat().dtype == dtype
+    for one, other in ((again.scores.flat(), fresh.scores.flat()), (again.linear, fresh.linear)):
+        assert np.linalg.norm(one - other) <= 30 * accuracy * np.linalg.norm(other)
+    assert again.predicted == pytest.approx(fresh.predicted, rel=30 * accuracy)
+
+
+def test_no_space_is_kept_where_nothing_was_solved(system):
+    at, by, fit = system
+    nothing = [0 * part for part in fit.rest]
+    assert gauss_newton_step(at, by, nothing, 1e-3, 1e-8, 400).space is None
+
+
 def test_no_more_steps_than_allowed_and_none_after_the_deadline(system, rng):
     at, by, _ = system
     right = rng.standard_normal(at.scores.flat().size)

@@ -41,7 +41,7 @@ from attnlearn.solve._batch import (
 )
 from attnlearn.solve._unknowns import layer_unknowns
 from attnlearn.solve.noise import Fitness, TestOfFit, some_sequences
-from attnlearn.solve.refinement import RefineConfig, Refined, example_order, refine
+from attnlearn.solve.refinement import RefineConfig, Refined, refine
 
 
 @storable
@@ -160,8 +160,8 @@ class Fitting:
     def used(self, attempt: Attempt) -> Batch:
         """The examples that an attempt was fitted to; those that it was given, where it was not fitted."""
         side = self.every_example if attempt.start.every else self.side
-        number = attempt.refined.examples or side.num
-        return side.take(example_order(self.tools.seed, side.num)[:number])
+        used = attempt.refined.used
+        return side if used is None else side.take(used)
 
     def tested(self, attempt: Attempt) -> Fitness:
         """Whether the input explains part of what an attempt leaves of the examples that it was fitted to."""

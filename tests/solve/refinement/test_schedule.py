@@ -34,8 +34,8 @@ class Scripted(Descent):
         return Descended(fitted.scores, fitted.fit, residual, stop)
 
 
-def run(ends, number=16_000, **limits):
-    layer = AttentionLayer.random(1, 2, seed=0)
+def scheduled(ends, number=16_000, scale=1.0, **limits):
+    layer = AttentionLayer.random(1, 2, scale=scale, seed=0)
     x = np.random.default_rng(0).standard_normal((number, 4, 2))
     noisy = layer(x) + np.random.default_rng(1).standard_normal(x.shape)
     descent = Scripted(RefineConfig(**limits), ends)
@@ -44,7 +44,11 @@ def run(ends, number=16_000, **limits):
     inside = white.enter(layer.parameters)
     with on_threads():
         found = schedule.descend(Bilinear(inside.theta, None, inside.query_bias))
-    return found, descent.seen
+    return found, descent.seen, schedule, layer
+
+
+def run(ends, **how):
+    return scheduled(ends, **how)[:2]
 
 
 FIRST = calibration.LEAST_ROWS // 4
@@ -83,3 +87,11 @@ def test_limits_on_examples_are_kept():
     assert seen == [(300, True)]
     _, seen = run([("target", 0.9)], stop_at_tolerance=True, tolerance=2.0)
     assert seen == [(calibration.CHUNK_ROWS // 4, False)]
+
+
+def test_ill_conditioned_solves_of_a_saturated_head_take_more_telling_examples_first():
+    _, seen, schedule, layer = scheduled([("ill_conditioned", 0.9)] * 2 + [("floor", 0.9)], scale=100.0)
+    assert [number for number, _ in seen] == [FIRST, FIRST, 2 * FIRST]
+    assert sorted(schedule.order) == list(range(16_000))
+    squares = np.sum(layer.patterns(schedule.x[schedule.order]) ** 2, axis=(1, 2, 3))
+    assert squares[:FIRST].mean() < squares.mean() - 0.1 * squares.std()

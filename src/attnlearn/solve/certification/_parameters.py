@@ -26,6 +26,7 @@ from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch
 from attnlearn.solve._curvature import Ball, kantorovich
 from attnlearn.solve._heads import score_sizes
+from attnlearn.solve._telling import telling_order
 from attnlearn.solve._unknowns import sequences_wanted
 from attnlearn.solve._white import reduce_to_support, whitening
 from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
@@ -75,6 +76,9 @@ def parameter_bounds(
     enough for the claims to hold, and is within a factor of two of the sharpest.
     """
     reduced, tokens = reduce_to_support(layer, fitted.x, support)
+    order = telling_order(reduced.form, tokens, fitted.mask, reduced.visible)
+    if order is not None:  # rho is taken over the same examples
+        fitted, tokens = fitted.take(order), tokens[order]
     established = max(enough, established)
     looks = (True, False) if calibration.STANDS_OUT**2 * error <= established else (False,)
     directions, found = whitening(tokens, fitted.mask).directions, None

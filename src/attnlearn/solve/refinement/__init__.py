@@ -3,6 +3,5 @@
 from attnlearn.solve.refinement._config import RefineConfig, Refined
 from attnlearn.solve.refinement._descent import damping_factor
 from attnlearn.solve.refinement._refine import refine
-from attnlearn.solve.refinement._schedule import example_order
 
-__all__ = ["RefineConfig", "Refined", "damping_factor", "example_order", "refine"]
+__all__ = ["RefineConfig", "Refined", "damping_factor", "refine"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from attnlearn._layer import AttentionLayer
 from attnlearn.solve import _calibration as calibration
 
@@ -50,7 +52,7 @@ class Refined:
 
     `rank` is the rank at which every Theta_i was kept in the end, None when they were free. `residual` is ‖F - y‖ over the
     spread of y about its mean, on examples that were not used when some were left, otherwise on those used. `examples` is
-    the number used last.
+    the number used last, `used` their places (None where nothing was fitted).
     """
 
     layer: AttentionLayer
@@ -59,3 +61,4 @@ class Refined:
     examples: int
     rank: int | None
     steps: list[dict[str, Any]] = field(repr=False)
+    used: np.ndarray | None = field(default=None, repr=False)

@@ -1,6 +1,6 @@
 """Descent: Levenberg-Marquardt steps on one set of examples, with W and b eliminated.
 
-Cost: per outer step one linearization, one product per inner step and one elimination per trial.
+Cost: per outer step one linearization and one product per inner step; per trial one elimination, and half a product after the first.
 """
 
 from __future__ import annotations
@@ -128,10 +128,11 @@ class Descent:
         damping, raise_by = self.damping, 1 / calibration.ENOUGH_SHARE
         least = calibration.in_precision(calibration.SOLVED, np.float32)
         most, deadline = self.config.max_inner, self.config.deadline
-        matrix = written_out(at, by, most, deadline)
+        matrix, space = written_out(at, by, most, deadline), None
         while damping * least <= 1:
             self.trace.step_began = time.perf_counter()
-            step = gauss_newton_step(at, by, rest, damping, accuracy, most, deadline, matrix)
+            step = gauss_newton_step(at, by, rest, damping, accuracy, most, deadline, matrix, space)
+            space = step.space
             if passed(deadline):
                 return None
             moved, new = self._attempt(now, step, norm, chunks, anew=at.chunks is chunks)

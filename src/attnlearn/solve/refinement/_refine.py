@@ -78,4 +78,5 @@ def refine(
     layer = AttentionLayer.from_scores(
         form.astype(dtype), w.astype(dtype), b.astype(dtype), causal=start.visible
     )
-    return Refined(layer, found.residual, found.stop, schedule.used, scores.rank, descent.trace.steps)
+    used = schedule.order[: schedule.used]
+    return Refined(layer, found.residual, found.stop, len(used), scores.rank, descent.trace.steps, used)

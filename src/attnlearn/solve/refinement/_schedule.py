@@ -17,6 +17,7 @@ from attnlearn.scores import Scores
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._chunks import Chunks, cut
 from attnlearn.solve._regress import Columns, Fit, total_squares
+from attnlearn.solve._telling import telling_order
 from attnlearn.solve._unknowns import combinations, outputs_wanted, sequences_wanted
 from attnlearn.solve._white import Whitening
 from attnlearn.solve.refinement._descent import Descended, Descent
@@ -34,7 +35,7 @@ class Schedule:
         self.white, self.x, self.y, self.mask, self.descent = white, x, y, mask, descent
         self.config, self.causal, self.used = descent.config, descent.causal, 0
         self.tokens = x.shape[1] if mask is None else mask.sum() / len(mask)
-        self.order = example_order(self.config.seed, len(x))
+        self.order, self.chosen = example_order(self.config.seed, len(x)), False
 
     def combine_first(self, scores: Scores) -> Scores:
         """The scores that fit random combinations of the outputs, if far fewer of them than there are tell as much."""
@@ -57,7 +58,8 @@ class Schedule:
             found = self.descent.fit(scores, chunks, scale, final=self.used == most)
             scores = found.scores
             if found.stop == "ill_conditioned":
-                self.used = min(most, 2 * self.used)
+                if not self._more_telling(scores):
+                    self.used = min(most, 2 * self.used)
                 continue
             if self.used == len(self.x):
                 return found
@@ -67,6 +69,19 @@ class Schedule:
             # A last small increase is not worth a fit of its own.
             more = calibration.GROWTH * self.used
             self.used = most if 2 * more >= most else more
+
+    def _more_telling(self, scores: Scores) -> bool:
+        """Put those examples first that tell more of saturated heads; False if that has been done or no head is saturated."""
+        if self.chosen:
+            return False
+        self.chosen = True
+        pool = self.order[: calibration.GROWTH * self.used]
+        mask = None if self.mask is None else self.mask[pool]
+        order = telling_order(scores, self.white.tokens(self.x[pool]), mask, self.causal)
+        if order is None:
+            return False
+        self.order[: len(pool)] = pool[order]
+        return True
 
     def _done(self, found: Descended, fresh: float) -> bool:
         """Whether examples that were not used are fitted as well as those that were, or no step is left."""
