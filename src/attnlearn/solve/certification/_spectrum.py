@@ -172,8 +172,9 @@ def lanczos_spectrum(
     product = partial(score_product, point, spared=spared)
     run = Lanczos(point, product, np.random.default_rng([seed, 0x1A2C]))
     start = before = -np.log(run.norm / delta)
+    block = calibration.LANCZOS_BLOCK
     while True:
-        run.extend(calibration.LANCZOS_BLOCK, deadline)
+        run.extend(block, deadline)
         steps = len(run.diagonal)
         if not run.resolved() or passed(deadline):
             return Spectrum(0.0, 0.0, steps)
@@ -188,7 +189,8 @@ def lanczos_spectrum(
             return now
         if good is not None and lower > 0 and good(now):
             return now
-        needed, before = steps_needed(steps, excess, before, start), excess
+        needed, before = steps_needed(steps, excess, before, start, block), excess
+        block = int(np.clip(needed - steps, calibration.DRAWS, calibration.LANCZOS_BLOCK))
         if steps < calibration.MANY_PRODUCTS or needed <= calibration.INNER_MOST:
             continue
         if more:
@@ -197,14 +199,16 @@ def lanczos_spectrum(
             return now._replace(lower=0.0) if hurried else now
 
 
-def steps_needed(steps: int, excess: float, before: float, start: float) -> float:
-    """Steps until something is guaranteed, from the excess now, a block earlier and at the start.
+def steps_needed(
+    steps: int, excess: float, before: float, start: float, block: int = calibration.LANCZOS_BLOCK
+) -> float:
+    """Steps until something is guaranteed, from the excess now, a block of steps earlier and at the start.
 
     What a step wins is the larger of the average of all and of the last ones: a further small Ritz value costs some of what was won.
     """
     if excess > 0:
         return steps
-    won = max((excess - before) / calibration.LANCZOS_BLOCK, (excess - start) / steps)
+    won = max((excess - before) / block, (excess - start) / steps)
     return steps - excess / won if won > 0 else np.inf
 
 
