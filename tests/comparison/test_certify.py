@@ -119,3 +119,38 @@ def test_bad_input_is_one_line(change: dict, message: str) -> None:
 def test_a_candidate_that_is_far_off_raises() -> None:
     with pytest.raises(NotEstablished):
         certify(AttentionLayer.random(2, DIM, seed=1), AttentionLayer.random(2, DIM, seed=2), MODEL)
+
+
+@pytest.mark.parametrize("kind", ["batch", "state", "chance"])
+def test_answers_that_depend_on_more_than_the_input_count_with_what_they_change(
+    kind: str, rng: np.random.Generator
+) -> None:
+    """Exact in a large batch, and at first; otherwise when asked alone, or again."""
+    layer, x = AttentionLayer.random(2, DIM, seed=1), MODEL.sample(1000, seed=1)
+    asked = [0]
+
+    def candidate(tokens: np.ndarray) -> np.ndarray:
+        asked[0] += 1
+        if kind == "batch":
+            return layer(tokens - (tokens.mean(axis=0) if len(tokens) < 10 else 0.0))
+        if kind == "state":
+            return layer(tokens) * (1.0 if asked[0] == 1 else 1.05)
+        return layer(tokens) * (1 + 0.1 * (rng.random((len(tokens), 1, 1)) < 0.5))
+
+    found = certify(candidate, layer, x, target=0.04, raise_on_failure=False)
+    assert not found.certified
+    assert found.stats["change_alone"] > 0.04
+    turned = certify(layer, candidate, x, target=0.04, raise_on_failure=False)
+    assert not turned.certified
+
+
+def test_rounding_that_depends_on_the_batch_is_part_of_the_error(seed: int) -> None:
+    layer, x = AttentionLayer.random(2, DIM, seed=seed), MODEL.sample(1000, seed=seed)
+
+    def candidate(tokens: np.ndarray) -> np.ndarray:
+        return layer(tokens) * (1 + 1e-5 * (len(tokens) > 1))
+
+    found = certify(candidate, layer, x, target=TARGET)
+    assert found.certified
+    change = found.stats["change_alone"]
+    assert 1e-5 <= change < found.certificate.claim("C1").value["error"] - 0.99e-5

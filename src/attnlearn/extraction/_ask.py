@@ -3,7 +3,8 @@
 An oracle may be an attention layer on short sequences or small tokens only: one with a window, a limit on keys or length, clipped
 tokens or capped scores is. So the sequences have 2 to 16 Gaussian tokens, and standard deviations from a third to twice
 the scale at which the heads are neither uniform nor saturated. The claims name this range and speak of no other. A few sequences
-of larger tokens are asked as well: C2 and C3 are withheld from an oracle that is plainly something else there.
+of larger tokens are asked as well: C2 and C3 are withheld from an oracle that is plainly something else there. One sequence of each
+length is asked alone, the others together.
 These answers are never taken from a checkpoint or a cache: they are the only evidence that the oracle still is what was learned.
 """
 
@@ -34,9 +35,14 @@ def ask(problem: Problem, state: State, tools: Tools) -> tuple[State, dict[str, 
         own = scales[chosen == length]
         if len(own):
             tokens = rng.standard_normal((len(own), length, problem.dim)) * own[:, None, None]
-            x, y = inquiry.ask(tokens, keep=False, fresh=True)
-            xs.append(x)
-            ys.append(y)
+            for together in (
+                tokens[:1],
+                tokens[1:],
+            ):  # an oracle may answer otherwise when it is asked for one sequence
+                if len(together):
+                    x, y = inquiry.ask(together, keep=False, fresh=True)
+                    xs.append(x)
+                    ys.append(y)
     order = rng.permutation(number)
     x, y, mask = (array[order] for array in padded(xs, ys))
     found = {"certify_sequences": number, "longest": int(max(lengths)), **counts(problem.oracle)}

@@ -55,6 +55,11 @@ CAUSES = {
         1.0,
         "what the fit leaves is as if one more key without a value took its share: an attention sink",
     ),
+    "output": Cause(
+        "output",
+        1.0,
+        "what the fit leaves is a function of the outputs: they are clipped, saturate or pass through another function",
+    ),
 }
 """What a residual shows, by the family of features that explains most of it; products of tokens have no one cause."""
 

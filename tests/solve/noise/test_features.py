@@ -81,3 +81,14 @@ def test_many_outputs_are_combined(rng):
     assert combined is not None
     assert combined.shape[0] == 300 > combined.shape[1]
     assert len(found["sink"].columns) == 5 * 3 * combined.shape[1]
+
+
+def test_outputs_beyond_a_size_are_told_from_the_others(rng):
+    layer = AttentionLayer.random(2, 4, seed=3)
+    x = rng.standard_normal((200, 3, 4))
+    family = of(layer, x)["output"]
+    own = layer(x).reshape(-1)
+    large = np.abs(own) > np.quantile(np.abs(own), 0.999)
+    beyond = family.columns[:, -1]
+    assert ((beyond != 0) == large).all()
+    assert (np.sign(beyond[large]) == np.sign(own[large])).all()

@@ -42,6 +42,11 @@ def skipped(x, rng):
     return TRUTH(x) + 1e-3 * x
 
 
+def clipped(x, rng):
+    y = TRUTH(x)
+    return np.clip(y, *np.quantile(y, [0.002, 0.998]))
+
+
 @pytest.mark.parametrize("kind", ["independent", "offset", "unequal"])
 @pytest.mark.parametrize("level", [1e-6, 0.3])
 def test_honest_errors_have_no_structure(kind, level, rng):
@@ -57,6 +62,7 @@ def test_honest_errors_have_no_structure(kind, level, rng):
         (rotated, {"position", "distance"}),
         (sunk, {"sink", "scores"}),
         (skipped, {"own token"}),
+        (clipped, {"output"}),
     ],
 )
 def test_other_kinds_of_attention_are_structure_and_named(made, names, rng):

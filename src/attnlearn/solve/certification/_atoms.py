@@ -73,7 +73,7 @@ def _ends_in_atom(points: Points, direction: np.ndarray, number: int) -> bool:
         values, vectors = np.linalg.eigh(inside.T @ inside / number)
         if values[0] < calibration.NO_VARIANCE * values[-1]:
             return True
-        if not values[0] < (1 - calibration.NEGLIGIBLE) * before:
+        if not values[0] < (1 - calibration.FEW) * before:
             return False
         before, direction = values[0], vectors[:, 0]
     return False

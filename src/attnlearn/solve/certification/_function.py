@@ -37,14 +37,16 @@ def function_claim(
     small: float = calibration.SMALL_ERROR,
     covered: float | None = None,
     assumes: tuple[str, ...] = (),
+    more: float = 0.0,
 ) -> tuple[Claim, list[Check]]:
     """The claim and its checks.
 
     `limit` is the largest error that says anything. `where` names the inputs if it must. `drawn` says that we drew them independently
     ourselves. Outputs below the share `small` of `scale` count as that large. `assumes` is what the claim takes for granted beside. With
-    `covered` the claim is about that fraction of the inputs, at a smaller error.
+    `covered` the claim is about that fraction of the inputs, at a smaller error. `more` is added to every error, for what else may change an
+    answer.
     """
-    errors, independent = unit_errors(layer, held, scale, small), independent_units(held)
+    errors, independent = unit_errors(layer, held, scale, small) + more, independent_units(held)
     units = int((1 - held.hidden) * independent.sum())
     eps, uncovered = _claimed(errors, independent, units, covered, delta)
     fraction, floor = 1 - uncovered, small * scale

@@ -203,7 +203,7 @@ def _balanced(kinds: list[Tokens], rng: np.random.Generator) -> int:
 def _tied_in_turn(tokens: Tokens, rng: np.random.Generator) -> bool:
     """Whether some relation ties the tokens of a share of the sequences, so that the others hide it."""
     rows = tokens.reshape(len(tokens), 1, -1)
-    return rows.shape[2] <= calibration.SAMPLE and has_atom(whitening(rows, None).tokens(rows)[:, 0], rng)
+    return rows.shape[2] <= calibration.PIECE and has_atom(whitening(rows, None).tokens(rows)[:, 0], rng)
 
 
 def _functions(tokens: Tokens, rng: np.random.Generator) -> int:

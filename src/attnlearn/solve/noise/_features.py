@@ -8,10 +8,11 @@
 | scores | what powers of a head's scores, or lengths of tokens, in place of the scores would change | a soft cap, two heads in the place of one |
 | distance | what scores that grow with the distance, or are multiplied by it, would change | relative positions, windows |
 | sink | what one more key without a value would change | attention sinks |
+| output | powers of the outputs, and what of them is beyond some sizes | clipped outputs, ranges that saturate, a function behind the layer |
 
-The first three are random combinations with coefficients of their own for every output. The last three have one coefficient for
+The first three are random combinations with coefficients of their own for every output. The next three have one coefficient for
 each head: with s the scores of a head, alpha its patterns and V its values, the outputs change by sum_b alpha_b (g_b - mean g) V_b when the
-scores change by g.
+scores change by g. The last has the same coefficients for all outputs.
 
 Cost: one pass over the sequences, a few hundred numbers for every row.
 """
@@ -34,7 +35,10 @@ COMBINATIONS = calibration.PIECE // 2
 """Random products of each kind."""
 LARGEST_SCORE = 50.0
 """A sink changes nothing beside scores beyond e^50."""
-FAMILIES = ("own token", "products", "position", "scores", "distance", "sink")
+OF_HEADS = ("scores", "distance", "sink")
+FAMILIES = ("own token", "products", "position", *OF_HEADS, "output")
+BEYOND = 0.9, 0.99, 0.999
+"""Shares of all outputs that are smaller than the sizes beyond which an output counts as large."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def families(layer: AttentionLayer, held: Batch, seed: int = 0) -> Iterator[Fami
     >>> layer = AttentionLayer.random(num_heads=2, dim=4, seed=0)
     >>> x = np.random.default_rng(0).standard_normal((8, 3, 4))
     >>> [family.columns.shape[0] for family in families(layer, Batch(x, layer(x)))]
-    [24, 24, 24, 96, 96, 96]
+    [24, 24, 24, 96, 96, 96, 96]
     """
     sees = _weights(held, layer.causal)
     z = whitening(held.x, held.mask).tokens(held.x.astype(np.float64)).astype(np.float32)
@@ -61,6 +65,7 @@ def families(layer: AttentionLayer, held: Batch, seed: int = 0) -> Iterator[Fami
     few = min(layer.out_dim, calibration.LANCZOS_BLOCK)
     outputs = np.eye(few) if few == layer.out_dim else combinations(layer.out_dim, few, seed)
     yield from _of_heads(layer, held, np.linalg.norm(z, axis=2), sees, outputs)
+    yield _of_outputs(layer, held, few, seed)
 
 
 def _weights(held: Batch, causal: bool) -> Float[np.ndarray, "#n k k"]:
@@ -111,8 +116,26 @@ def _of_heads(
     sees = np.broadcast_to(sees, (n, k, k))
     pieces = [slice(start, start + some) for start in range(0, n, some)]
     parts = [_moved(layer, w, held.x[piece], lengths[piece], sees[piece]) for piece in pieces]
-    for place, name in enumerate(FAMILIES[3:]):
+    for place, name in enumerate(OF_HEADS):
         yield Family(name, np.concatenate([part[place] for part in parts]), outputs)
+
+
+def _of_outputs(layer: AttentionLayer, held: Batch, few: int, seed: int) -> Family:
+    """Powers and large parts of some outputs, in units of each output and of all."""
+    chosen = np.sort(np.random.default_rng([seed, 0x007]).permutation(layer.out_dim)[:few])
+    outputs = np.eye(layer.out_dim)[:, chosen]
+    own = (layer(held.x, held.mask).astype(np.float64) @ outputs).reshape(-1, few)
+    units = np.sqrt(np.mean(own**2, axis=0)), np.full(few, np.sqrt(np.mean(own**2)))
+    columns = []
+    for unit in units:
+        t = own / np.maximum(unit, np.finfo(float).tiny)
+        sizes = np.abs(t)
+        columns += [t * t, t * t * t, t * sizes]
+        columns += [np.sign(t) * np.maximum(sizes - size, 0) for size in np.quantile(sizes, BEYOND)]
+    real = np.ones((len(own), 1)) if held.mask is None else held.mask.reshape(-1, 1)
+    return Family(
+        "output", np.stack([column * real for column in columns], axis=2).reshape(-1, len(columns)), outputs
+    )
 
 
 def _moved(
