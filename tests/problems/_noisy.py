@@ -6,6 +6,7 @@ outputs as recorded where it says so. Structure without noise, or beside it, mus
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from attnlearn import AttentionLayer
+from attnlearn.scores import Offsets, Relative
 from tests.problems._plain import forward
 from tests.problems._problem import FIT_FAILED, HONEST, Fresh, Problem
 
@@ -188,7 +190,7 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def structure(kind: str) -> Callable[[np.random.Generator], Problem]:
-    """Another kind of attention without any noise: no attention layer explains it."""
+    """Another kind of attention without any noise: no plain layer explains it. One with a table by offset is what "relative" is."""
 
     def make(rng: np.random.Generator) -> Problem:
         d, _, m = _random(rng)
@@ -213,9 +215,14 @@ def structure(kind: str) -> Callable[[np.random.Generator], Problem]:
             return np.einsum("nmab,nbd,mdo->nao", weights, x, layer.w)
 
         right = frozenset({"NOT_ATTENTION", "NOT_ESTABLISHED", "HEADS_INDISTINGUISHABLE"})
-        return _problem(
+        problem = _problem(
             f"{kind}, no noise", rng, lambda y, _: 0 * y, truth=layer, function=function, right=right
         )
+        if kind != "relative":
+            return problem
+        scores = Relative(layer.form, size * table[:, 1:], Offsets("table", reach=15))
+        known = AttentionLayer.from_scores(scores, layer.w, layer.output_bias)
+        return dataclasses.replace(problem, truth=known, right=right | {"RECOVERED"})
 
     return make
 
