@@ -71,10 +71,10 @@ def _misused(error: Any) -> str:
 
     from attnlearn.cli._overview import EXAMPLES
 
-    chain = tuple(error.command_chain or ())
+    command = " ".join(error.command_chain or ())
     missing = isinstance(error, MissingArgumentError) and error.keyword is None
-    if missing and error.argument is not None and chain in zip(EXAMPLES):
-        return f"{error.argument.name}: must be given, for example {EXAMPLES[chain[0]][0]}"
+    if missing and error.argument is not None and command in EXAMPLES:
+        return f"{error.argument.name}: must be given, for example {EXAMPLES[command][0]}"
     return str(error)
 
 

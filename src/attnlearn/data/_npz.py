@@ -48,7 +48,8 @@ def open_npz(path: Path, memory: int | None = None) -> ArrayPart:
     if mask is not None:
         require(mask.dtype == np.bool_, "mask", "must be boolean", str(mask.dtype))
         require(mask.shape == x.shape[:2], "mask", f"must have shape {x.shape[:2]}", mask)
-    return ArrayPart(Chunk(*promoted(x, y), mask))
+    x, y = promoted(x, y)
+    return ArrayPart(Chunk(x, y, mask))
 
 
 def read_npz(
