@@ -18,7 +18,7 @@ PHASES: dict[str, PhaseWords] = {
     "signals": PhaseWords("looking at the data", "What the tokens and outputs are like; it decides what is tried."),
     "residual connection": PhaseWords("testing for a residual", "Whether the tokens themselves enter the outputs."),
     "wide search": PhaseWords("searching, random starts", "Fits with more heads than needed, whose needless heads are then dropped."),
-    "scores with positions": PhaseWords("searching, scores with positions", "Fits whose scores depend on the offset of key and query."),
+    "scores with positions": PhaseWords("searching positions", "Fits whose scores depend on the offset of key and query."),
     "wide search after the moment": PhaseWords("searching, random starts", "Fits with more heads than needed, whose needless heads are then dropped."),
     "moment": PhaseWords("finding heads", "Heads from the third moment of tokens and outputs, on some of the examples."),
     "moment of every example": PhaseWords("finding heads, all data", "Heads from the third moment, on every example."),

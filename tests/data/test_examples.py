@@ -160,7 +160,7 @@ def spoiled(array, value):
         ((X[0], Y[0]), r"^x: must have shape \(n, k, d\); one sequence is x\[None\]"),
         ((X[0], Y), r"^x: must have shape \(n, k, d\); one sequence"),
         ((X[None], Y), r"^x: must have shape \(n, k, d\), got"),
-        ((X, Y[:, 0]), r"^y: must have shape \(n, k, d_out\), got"),
+        ((X, Y[:, 0]), r"^y: must have shape \(n, k, d_out\), the output of every token"),
         ((X, finite(4)), r"^y: must have shape \(n, k, d_out\) \(labels are for train.fit\)"),
         ((finite(4), X), r"^x: must have shape \(n, k, d\) \(are x and y swapped\?\)"),
         ((Y, np.sign(X)), r"^y: must hold outputs, got only ±1 while x does not \(are x and y swapped"),

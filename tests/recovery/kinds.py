@@ -1,4 +1,4 @@
-"""Twenty-one kinds of problem, small enough for tests: name -> (x, y, keywords of `recover`)."""
+"""Twenty-two kinds of problem, small enough for tests: name -> (x, y, keywords of `recover`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnlearn import AttentionLayer, hard
+from attnlearn.scores import Offsets, Relative
 
 Case = tuple[np.ndarray, np.ndarray, dict[str, Any]]
 KINDS: dict[str, Callable[[np.random.Generator], Case]] = {}
@@ -174,3 +175,10 @@ def saturated(rng: np.random.Generator) -> Case:
 def residual_on_words(rng: np.random.Generator) -> Case:
     layer, x = _layer(rng), _words(rng, 3000, 5, 8)
     return x, x + layer(x), {}
+
+
+@_kind("table by offset")
+def table_by_offset(rng: np.random.Generator) -> Case:
+    plain, x = _layer(rng, heads=2), rng.standard_normal((4000, 5, 8))
+    scores = Relative(plain.form, rng.standard_normal((2, 9)), Offsets("table", reach=4))
+    return x, AttentionLayer.from_scores(scores, plain.w, plain.output_bias)(x), {}

@@ -62,7 +62,7 @@ def test_two_processes_give_the_bytes_of_one(stored: str, folder, small_blocks) 
         np.testing.assert_array_equal(getattr(one.moment, name), getattr(two.moment, name))
     for name in ("theta", "w"):
         np.testing.assert_array_equal(
-            getattr(one.candidate.weights, name), getattr(two.candidate.weights, name)
+            getattr(one.candidate.weights.layer, name), getattr(two.candidate.weights.layer, name)
         )
 
 

@@ -86,7 +86,7 @@ def test_a_look_that_would_take_as_long_as_the_run_is_not_repeated(monkeypatch):
         "attnlearn.recovery._explain.look_at",
         lambda *given: asked.append(given[-1]) or Look(None, None, None),
     )
-    first_look(made_problem(num=60_000), made_signals(), Tools())
+    first_look(made_problem(num=60_000, tokens=8), made_signals(), Tools())
     assert asked == [1_024]
 
 

@@ -1,4 +1,4 @@
-"""Twenty-one kinds of problem: how a run on each ends, and which rows of the table ran, as the table says beforehand."""
+"""Twenty-two kinds of problem: how a run on each ends, and which rows of the table ran, as the table says beforehand."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ EXPECTED: dict[str, tuple[Outcome, list[list[str]]]] = {
     "parity": (Outcome.HEADS_INDISTINGUISHABLE, [HARD]),
     "saturated": (RECOVERED, [MOMENT]),
     "residual on words": (NOT_ATTENTION, [["residual connection"]]),
+    "table by offset": (RECOVERED, [[*TWICE, "scores with positions", "fit"]]),
 }
 DECIDED_BY_ROUNDING: dict[str, list[tuple[Outcome, list[str]]]] = {
     # A hard problem: the search finds both heads exactly, nearly, or with others beside them, and heads are added one by one.
@@ -85,7 +86,7 @@ ROWS = [pytest.param(name, marks=[pytest.mark.slow] if name == "parity" else [])
 
 def test_every_kind_has_its_row():
     assert list(EXPECTED) == list(KINDS)
-    assert len(KINDS) == 21
+    assert len(KINDS) == 22
     assert {name for _, trails in EXPECTED.values() for trail in trails for name in trail} == {*TABLE, "fit"}
 
 

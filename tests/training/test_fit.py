@@ -235,7 +235,7 @@ def test_weights_cannot_be_changed(solution):
         ({"y": np.ones(40)}, "y: must hold both labels"),
         (
             {"y": np.where(np.arange(40) == 3, np.nan, 1.0)},
-            "y: must hold the labels -1 and .1 only, got .*nan",
+            "y: must hold the labels -1 and .1 only .*got .*nan",
         ),
         ({"y": np.array(["a", "b"] * 20)}, "y: must be numbers"),
         ({"y": [[1], [1, -1]]}, "y: must be one label for each example"),

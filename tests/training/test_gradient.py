@@ -118,7 +118,7 @@ def test_large_scores_stay_finite(seed):
     [
         ({"x": np.full((4, 3, 2), np.nan)}, "x: must be finite"),
         ({"y": np.array([0.0, 1, 1, -1])}, "y: must hold the labels"),
-        ({"y": np.ones(3)}, "y: must have shape"),
+        ({"y": np.ones(3)}, "y: must be one label for each of the 4 examples of x"),
         ({"u": np.zeros((1, 2, 2))}, "u: must have shape"),
         ({"w": np.zeros((2, 2, 2))}, "w: must have shape"),
     ],

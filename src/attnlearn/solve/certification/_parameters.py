@@ -57,6 +57,15 @@ class Bounds(NamedTuple):
         return worst if worst <= calibration.PARAMETER_ERROR else None
 
 
+def _telling_first(
+    layer: AttentionLayer, fitted: Batch, support: Support | None
+) -> tuple[AttentionLayer, Tokens, Batch]:
+    """The layer and its tokens on the support, and the examples, those first that tell most: rho is taken over the same ones."""
+    reduced, tokens = reduce_to_support(layer, fitted.x, support)
+    order = telling_order(reduced.form, tokens, fitted.mask, reduced.visible)
+    return (reduced, tokens, fitted) if order is None else (reduced, tokens[order], fitted.take(order))
+
+
 def parameter_bounds(
     layer: AttentionLayer,
     fitted: Batch,
@@ -75,10 +84,7 @@ def parameter_bounds(
     `error` is C1's or rounding's. A bound of `enough` or less changes no claim: it need not be sharp. One of `established` or less is
     enough for the claims to hold, and is within a factor of two of the sharpest.
     """
-    reduced, tokens = reduce_to_support(layer, fitted.x, support)
-    order = telling_order(reduced.form, tokens, fitted.mask, reduced.visible)
-    if order is not None:  # rho is taken over the same examples
-        fitted, tokens = fitted.take(order), tokens[order]
+    reduced, tokens, fitted = _telling_first(layer, fitted, support)
     established = max(enough, established)
     looks = (True, False) if calibration.STANDS_OUT**2 * error <= established else (False,)
     directions, found = whitening(tokens, fitted.mask).directions, None

@@ -185,9 +185,8 @@ def lanczos_spectrum(
         if spared and smallest <= 0:
             return lanczos_spectrum(point, seed, delta / 2, more, on_step, deadline, hurried, share, good=good)  # fmt: skip
         now = Spectrum(max(smallest, 0.0), lower, steps, spared)
-        if lower >= share * smallest or steps >= most or run.exhausted():
-            return now
-        if good is not None and lower > 0 and good(now):
+        settled = lower >= share * smallest or steps >= most or run.exhausted()
+        if settled or (good is not None and lower > 0 and good(now)):
             return now
         needed, before = steps_needed(steps, excess, before, start, block), excess
         block = int(np.clip(needed - steps, calibration.DRAWS, calibration.LANCZOS_BLOCK))
