@@ -216,8 +216,8 @@ def test_no_false_certificate_where_queries_show_least(seed, layer):
         moved = stepped(found, size * weakest / np.abs(weakest).max())
         certificate, _, _ = conclude(problem, state, moved)
         certified.append(certificate.certified)
-        bound = certificate.claim("C3").value["bound"]
-        assert not certificate.certified or distance(moved, layer).max <= bound
+        if certificate.certified:
+            assert distance(moved, layer).max <= certificate.claim("C3").value["bound"]
     assert certified[0]
     assert not certified[-1]
 

@@ -131,3 +131,16 @@ def test_split_keeps_groups_together_and_sides_apart(seed: int) -> None:
         Split.make(19)
     with pytest.raises(ValueError, match="groups: must have one entry per sequence"):
         Split.make(40, groups=np.zeros(3))
+
+
+def test_no_bound_is_looked_for_where_the_outputs_are_not_explained(rng, monkeypatch) -> None:
+    truth, found = (AttentionLayer.random(2, 4, seed=seed) for seed in (0, 1))
+    x = rng.standard_normal((400, 5, 4))
+    held, fitted = (Batch(part, truth(part)) for part in (x[:200], x[200:]))
+    monkeypatch.setattr(
+        "attnlearn.solve.certification._certify.parameter_bounds", None
+    )  # would fail if it were called
+    certificate = certify(found, held, fitted, scale=example_scale(fitted))
+    assert not any(claim.established for claim in certificate.claims)
+    assert certificate.check("C3.bound").status is Status.NOT_RUN
+    assert "the outputs are not explained" in certificate.claim("C3").text

@@ -10,6 +10,7 @@ from attnlearn._certificate import Status
 from attnlearn.solve import _calibration as calibration
 from attnlearn.solve._batch import Batch, exactness_limit, example_scale, rounding_floor
 from attnlearn.solve.certification._count import UNSEEN, Seen, count_claim, look_at_tokens
+from attnlearn.solve.certification._parameters import LATE
 from attnlearn.solve.certification._rivals import Opinion
 
 
@@ -59,7 +60,7 @@ def test_without_an_opinion_or_a_bound_nothing_is_established(layer, x):
     claim, checks = judged(layer, x, UNSEEN)
     assert not claim.established
     assert checks["C2.rivals"] is Status.NOT_RUN
-    claim, checks = judged(layer, x, CLEAN, bound=None)
+    claim, checks = judged(layer, x, CLEAN, bound=LATE)
     assert not claim.established
     assert checks["C2.apart"] is Status.NOT_RUN
 

@@ -19,7 +19,7 @@ from attnlearn.solve._batch import Batch, exactness_limit, rounding_floor
 from attnlearn.solve._heads import head_separation
 from attnlearn.solve.certification._count import UNSEEN, count_claim, least_apart, look_at_tokens
 from attnlearn.solve.certification._function import function_claim
-from attnlearn.solve.certification._parameters import parameter_bounds, parameter_claim
+from attnlearn.solve.certification._parameters import LATE, MISFIT, parameter_bounds, parameter_claim
 
 
 def certify(
@@ -60,14 +60,14 @@ def certify(
     exact = eps <= limit
     if target is not None and c1.established and not exact:
         return _function_only(c1, checks)
-    bounds = parameter_bounds(
+    bounds = MISFIT if eps > max(small, limit) else parameter_bounds(
         layer, fitted, error=max(eps, floor), scale=scale, support=support, rank=rank,
         enough=least_apart(limit) / calibration.STANDS_OUT, established=_established(layer, support),
         on_step=on_step, deadline=deadline,
-    )  # fmt: skip
+    ) or LATE  # fmt: skip
     seen = look_at_tokens(layer, held, fitted, designed, deadline) if exact else UNSEEN
     c2, count_checks = count_claim(
-        layer, held, fitted, eps=eps, floor=floor, bound=None if bounds is None else bounds.worst, scale=scale,
+        layer, held, fitted, eps=eps, floor=floor, bound=bounds if isinstance(bounds, str) else bounds.worst, scale=scale,
         fraction=1 - c1.value["fraction"], support=support, seen=seen, where=where, precision=precision,
     )  # fmt: skip
     c3, parameter_checks = parameter_claim(layer, bounds, support=support, counted=c2)

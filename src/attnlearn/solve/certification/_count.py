@@ -122,7 +122,7 @@ def count_claim(
     *,
     eps: float,
     floor: float,
-    bound: float | None,
+    bound: float | str,
     scale: float,
     fraction: float,
     support: Support | None,
@@ -130,14 +130,14 @@ def count_claim(
     where: str = "",
     precision: np.dtype | None = None,
 ) -> tuple[Claim, list[Check]]:
-    """The claim and its checks; `bound` is C3's (None: nobody knows), `fraction` the share of inputs about which C1 says nothing."""
+    """The claim and its checks; `bound` is C3's (or the reason why there is none), `fraction` the share of inputs about which C1 says nothing."""
     limit = exactness_limit(floor, layer.dtype if precision is None else precision)
     clear = calibration.STANDS_OUT
-    apart = max(clear * (bound or 0.0), least_apart(limit))
+    apart = max(0.0 if isinstance(bound, str) else clear * bound, least_apart(limit))
     visible = clear * max(eps, floor)
     sample = held.first(calibration.SAMPLE)
     effects = visibility(drop_effects(layer, _enough(layer, fitted), sample, scale), fraction)
-    distance = None if bound is None else _separation(layer, support, held.x.shape[1])
+    distance = bound if isinstance(bound, str) else _separation(layer, support, held.x.shape[1])
     checks = [
         Check.compare(
             "C2.evidence", fraction, calibration.UNCOVERED, unit="fraction of inputs", text="inputs that were not looked at"
@@ -174,9 +174,9 @@ def _content(layer: AttentionLayer, tokens: int, least: float) -> list[Check]:
     return [Check.compare("C2.content", share, least, unit="relative size", text=text, at_most=False)]
 
 
-def _apart(distance: float | None, apart: float) -> Check:
-    if distance is None:
-        return Check("C2.apart", Status.NOT_RUN, text=f"closest two heads: {LATE}")
+def _apart(distance: float | str, apart: float) -> Check:
+    if isinstance(distance, str):
+        return Check("C2.apart", Status.NOT_RUN, text=f"closest two heads: {distance}")
     return Check.compare(
         "C2.apart", distance, apart, unit="relative distance", text="closest two heads", at_most=False
     )

@@ -32,6 +32,8 @@ from attnlearn.solve._white import reduce_to_support, whitening
 from attnlearn.solve.certification._conditioning import Conditioning, smallest_singular
 
 LATE = "the time was over"
+MISFIT = "the outputs are not explained"
+"""With such an error no bound would be established, so none is looked for."""
 
 
 class Bounds(NamedTuple):
@@ -180,11 +182,11 @@ def _bounds(
 
 
 def parameter_claim(
-    layer: AttentionLayer, bounds: Bounds | None, *, support: Support | None, counted: Claim
+    layer: AttentionLayer, bounds: Bounds | str, *, support: Support | None, counted: Claim
 ) -> tuple[Claim, list[Check]]:
-    """The claim, which rests on C2 (`counted`) and assumes what C2 assumes, and its checks; without bounds none was run."""
-    if bounds is None:
-        return _unbounded()
+    """The claim, which rests on C2 (`counted`) and assumes what C2 assumes, and its checks; `bounds` may be the reason why there are none."""
+    if isinstance(bounds, str):
+        return _unbounded(bounds)
     conditioning = bounds.conditioning
     checks = [
         Check.compare(
@@ -218,11 +220,11 @@ def parameter_claim(
     return Claim.stated("C3", text, established, value, assumes=counted.assumes, scope=counted.scope), checks
 
 
-def _unbounded() -> tuple[Claim, list[Check]]:
-    """The claim when the time was over before there was a bound."""
+def _unbounded(why: str) -> tuple[Claim, list[Check]]:
+    """The claim where there is no bound."""
     codes = ("C3.tokens", "C3.equations", "C3.bound", "C3.count")
-    checks = [Check(code, Status.NOT_RUN, text=LATE) for code in codes]
-    return Claim("C3", f"the error of the parameters is not bounded: {LATE}", established=False), checks
+    checks = [Check(code, Status.NOT_RUN, text=why) for code in codes]
+    return Claim("C3", f"the error of the parameters is not bounded: {why}", established=False), checks
 
 
 def _text(layer: AttentionLayer, bounds: Bounds, support: Support | None) -> str:
