@@ -10,6 +10,9 @@ TORCH  := torch==2.13.0
 KEPT   := XDG_CACHE_HOME=$(CURDIR)/.venv/cache XDG_CONFIG_HOME=$(CURDIR)/.venv/config \
           JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
 
+# Two processes run the tests: each has one BLAS thread, for threads that wait for each other cost time.
+ONE    := OMP_NUM_THREADS=1
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint docs tutorials links tables bench-quick bench bench-full dist clean
 
@@ -35,11 +38,11 @@ demo: $(CORE)      ## the main job, on a real layer; ends with demo/report.html
 	@$(BIN)/attnlearn demo --layer tests/layers/sapiens-vh-layer0.safetensors
 
 test: $(STAMP)     ## the test suite, without what is marked slow
-	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
-	@$(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(KEPT) $(ONE) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --doctest-modules src
+	@$(KEPT) $(ONE) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-all: $(STAMP) ## the test suite, slow tests included
-	@$(KEPT) ATTNLEARN_SHAPES=attnlearn.recovery,attnlearn.solve,attnlearn.scores \
+	@$(KEPT) $(ONE) ATTNLEARN_SHAPES=attnlearn.recovery,attnlearn.solve,attnlearn.scores \
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m ''
 
 lint: $(STAMP)     ## ruff and pyright
